@@ -1,0 +1,50 @@
+"""The catalog: every `Fault` in the modules of this package, in the order of FAMILIES and of the source."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import pkgutil
+
+import faults
+from faults.fault import Equivalent, Fault, name_of
+
+FIRST = ("lesson",)  # the six mistakes of the lesson come first, the other families by name
+
+
+@functools.cache
+def catalog() -> dict[str, type[Fault]]:
+    """All faults by name."""
+    return {name_of(fault): fault for fault in _classes() if not issubclass(fault, Equivalent)}
+
+
+@functools.cache
+def equivalents() -> dict[str, type[Fault]]:
+    """All variants that look wrong and are right, by name."""
+    return {name_of(fault): fault for fault in _classes() if issubclass(fault, Equivalent)}
+
+
+def find(name: str) -> type[Fault]:
+    """Return the entry of this name, or raise LookupError with the nearest names."""
+    known = catalog() | equivalents()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`python -m faults list` names them all"
+    raise LookupError(f"there is no fault {name!r}: {hint}")
+
+
+def _classes() -> list[type[Fault]]:
+    modules = [module.name for module in pkgutil.iter_modules(faults.__path__) if not module.name.startswith("_")]
+    modules.sort(key=lambda name: (name not in FIRST, name))
+    classes: list[type[Fault]] = []
+    for name in modules:
+        module = importlib.import_module(f"faults.{name}")
+        own = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+        classes += [c for c in own if issubclass(c, Fault) and c not in (Fault, Equivalent) and not c.__name__.startswith("_")]
+    names = [name_of(fault) for fault in classes]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"two faults are called {', '.join(sorted(twice))}")
+    return classes

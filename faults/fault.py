@@ -1,0 +1,82 @@
+"""What a fault is: the clean attention with one step replaced, and what is known about it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from typing import ClassVar
+
+from attn import MultiHeadAttention
+from faults.subject import subject
+from properties.case import Case
+from properties.subject import Subject
+
+HEADINGS = ("Why it is wrong", "When it shows", "Smallest case", "Seen in the wild", "Killed by")
+MEASURED = ("Smallest case", "Killed by")  # written by `python -m faults bless`, not by hand
+
+# The published taxonomy of attention mistakes: seven categories, 25 root causes (arXiv 2508.04925, labels of arXiv 2604.28118).
+ROOT_CAUSES = {
+    "masking": ("mask generation", "dynamic mask", "mask application"),
+    "qkv projection": ("parameter initialization", "head interaction", "dynamic parameter registration", "dimension"),
+    "kernel": ("silent fallback", "feature constraints", "hardware incompatibility", "numerical precision", "kernel memory"),
+    "positional encoding": ("indexing", "relative position", "interpolation"),
+    "score": ("normalization", "implementation", "precision handling"),
+    "kv cache": ("invalidation", "update synchronization", "cache position", "memory layout", "distributed synchronization"),
+    "variant": ("variant configuration", "dynamic dispatch"),
+}
+
+
+class Fault(MultiHeadAttention):
+    """Base of all faults: subclass it in `faults/<family>.py`, replace one step, document it under the headings, and bless."""
+
+    root_cause: ClassVar[str]  # "category: root cause" of ROOT_CAUSES
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        """Can the fault show on this case? Exactly then some property fails on it."""
+        raise NotImplementedError
+
+
+class Equivalent(Fault):
+    """Base of the variants that look like faults and are none: no input tells them from the clean attention."""
+
+    root_cause = "none"
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return False
+
+
+def name_of(fault: type[Fault]) -> str:
+    """The name of a fault, from its class: WrongSplitOrder is wrong-split-order."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", fault.__name__).lower()
+
+
+def family_of(fault: type[Fault]) -> str:
+    """The family of a fault: the module it stands in."""
+    return fault.__module__.rpartition(".")[2].replace("_", " ")
+
+
+def step_of(fault: type[Fault]) -> str:
+    """The step of the clean attention that the fault replaces."""
+    steps = [name for name in vars(fault) if inspect.isfunction(getattr(MultiHeadAttention, name, None))]
+    if len(steps) != 1:
+        raise TypeError(f"{fault.__name__} must replace exactly one step of MultiHeadAttention, it replaces {steps or 'none'}")
+    return steps[0]
+
+
+def summary_of(fault: type[Fault]) -> str:
+    """What the fault does, in one sentence."""
+    return inspect.cleandoc(fault.__doc__ or "").partition("\n")[0]
+
+
+def sections_of(fault: type[Fault]) -> dict[str, str]:
+    """The text under each heading of the docstring."""
+    parts = re.split(r"^([A-Z][^\n:]*):\n", inspect.cleandoc(fault.__doc__ or ""), flags=re.MULTILINE)
+    return {heading: textwrap.dedent(text).strip() for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def subject_of(fault: type[Fault]) -> Subject:
+    """The fault as a subject of the properties."""
+    return subject(fault, name_of(fault))

@@ -1,0 +1,157 @@
+"""A case: the few numbers and names from which one set of inputs follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+MASKS = (
+    "none",
+    "full",  # a mask that hides nothing
+    "causal",  # [T, S]
+    "is_causal",  # the flag, and no mask
+    "padding",  # [B, 1, 1, S]: ragged, on any side
+    "causal+padding",  # [B, 1, T, S]
+    "is_causal+padding",  # the flag, and a padding mask
+    "sample",  # [B, 1, T, S]: anything, but every query sees a key
+    "head",  # [B, h, T, S]: likewise, for every head its own
+    "empty",  # [B, h, T, S]: some queries see no key
+)
+HIDING = tuple(mask for mask in MASKS if mask not in ("none", "full"))
+EXPLICIT = tuple(mask for mask in MASKS if mask != "none" and not mask.startswith("is_causal"))  # all said by a tensor
+CAUSAL = tuple(mask for mask in MASKS if "causal" in mask)
+ENCODINGS = (
+    "bool",  # True = may attend
+    "additive",  # 0 or -inf
+    "bias",  # any finite number, or -inf
+)
+LAYOUTS = (
+    "contiguous",
+    "transposed",
+    "strided",
+)  # of x and context: as made, batch and tokens swapped in memory, every other feature
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+
+_STREAMS = ("inputs", "weights", "mask", "law")  # each with its own random numbers: changing one leaves the others as they were
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Sizes and kinds of one set of inputs; `Case()` is the simplest of all. Its repr can be pasted back.
+
+    Laws are judged in the widest dtype a subject has, on scores of about unit size, because there right and wrong lie many orders
+    of magnitude apart. `dtype` and `score_scale` are those of the laws about rounding (`properties.laws.precision`).
+    """
+
+    batch: int = 1
+    queries: int = 1
+    keys: int | None = None  # None: self-attention, the queries are the keys
+    num_heads: int = 1
+    num_kv_heads: int | None = None  # None: as many as num_heads
+    d_head: int = 1
+    mask: str = "none"
+    encoding: str = "bool"
+    bias: bool = False
+    dropout: float = 0.0
+    layout: str = "contiguous"
+    dtype: str = "float64"
+    score_scale: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "queries", "num_heads", "d_head", "T", "S", "g"):
+            if getattr(self, name) < (0 if name == "batch" else 1):
+                raise ValueError(f"Case: {name} must be at least 1, got {getattr(self, name)}")
+        if self.num_heads % self.g != 0:
+            raise ValueError(f"Case: num_kv_heads={self.g} must divide num_heads={self.num_heads}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"Case: dropout must lie in [0, 1), got {self.dropout}")
+        for name, known in (("mask", MASKS), ("encoding", ENCODINGS), ("layout", LAYOUTS), ("dtype", DTYPES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"Case: {name}={getattr(self, name)!r} is not one of {', '.join(known)}")
+
+    # The letters of the shapes, where they are not fields already.
+    @property
+    def T(self) -> int:
+        return self.queries
+
+    @property
+    def S(self) -> int:
+        return self.queries if self.keys is None else self.keys
+
+    @property
+    def g(self) -> int:
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def d_model(self) -> int:
+        return self.num_heads * self.d_head
+
+    def generator(self, stream: str) -> torch.Generator:
+        """Return the random numbers of this case for one purpose, from their beginning; never torch's global ones."""
+        return torch.Generator().manual_seed(self.seed * len(_STREAMS) + _STREAMS.index(stream))
+
+    def __repr__(self) -> str:
+        given = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default)
+        return f"Case({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
+# Small and few on purpose: among them T = S, T = h, B = h, B = g, T = d_head, B = T come up all the time.
+_FIELDS: Mapping[str, tuple[Any, ...]] = {
+    "batch": (1, 2, 3),
+    "queries": (1, 2, 3, 4, 5),
+    "keys": (None, 1, 2, 3, 4, 5),
+    "num_heads": (1, 2, 3, 4, 6),
+    "num_kv_heads": (None, 1, 2),
+    "d_head": (1, 2, 3, 4),
+    "mask": MASKS,
+    "encoding": ENCODINGS,
+    "bias": (False, True),
+    "dropout": (0.0, 0.5, 0.25),
+    "layout": LAYOUTS,
+    "dtype": DTYPES,
+    "score_scale": (1.0, 30.0, 1000.0),
+}
+_NUM_HEADS: Mapping[int | None, tuple[int, ...]] = {None: (1, 2, 3, 4), 1: (2, 3), 2: (4, 6)}  # by num_kv_heads
+
+
+def cases(where: Mapping[str, Collection[Any]] | None = None) -> st.SearchStrategy[Case]:
+    """Return a strategy of cases whose fields take only the values in `where`; fields not named there take any.
+
+    >>> cases({"mask": ("causal", "padding"), "batch": (1,)})  # doctest: +SKIP
+    """
+    fields, heads = _domain(where or {})
+    drawn = {name: st.sampled_from(values) for name, values in fields.items()}
+    seed = st.integers(0, 2**31 - 1)
+    return st.one_of(
+        [st.builds(Case, num_heads=st.sampled_from(h), num_kv_heads=st.just(g), seed=seed, **drawn) for g, h in heads]
+    )
+
+
+def sample(random: Random, where: Mapping[str, Collection[Any]] | None = None) -> Case:
+    """Draw one case from the same domain without Hypothesis: the same for the same `random` whatever version is installed."""
+    fields, heads = _domain(where or {})
+    num_kv_heads, fitting = random.choice(heads)
+    drawn = {name: random.choice(values) for name, values in fields.items()}
+    return Case(num_heads=random.choice(fitting), num_kv_heads=num_kv_heads, seed=random.randrange(2**31), **drawn)
+
+
+def _domain(where: Mapping[str, Collection[Any]]) -> tuple[dict[str, list[Any]], list[tuple[int | None, list[int]]]]:
+    """The values of each field that can be chosen on its own, and the numbers of heads for each number of key/value heads."""
+    for name in where:
+        if name not in _FIELDS:
+            raise ValueError(f"a Case has no field {name!r} to restrict; it has {', '.join(_FIELDS)}")
+    fields = {name: [v for v in values if name not in where or v in where[name]] for name, values in _FIELDS.items()}
+    num_kv_heads, num_heads = fields.pop("num_kv_heads"), fields.pop("num_heads")
+    heads = [(g, [h for h in _NUM_HEADS[g] if h in num_heads]) for g in num_kv_heads]
+    heads = [(g, fitting) for g, fitting in heads if fitting]
+    empty = [name for name, values in fields.items() if not values] + ([] if heads else ["num_heads or num_kv_heads"])
+    if empty:
+        raise ValueError(f"no value of {', '.join(empty)} is left: {dict(where)}")
+    return fields, heads

@@ -1,0 +1,95 @@
+"""Laws of causal masks: the past knows nothing of the future."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from properties.case import CAUSAL, HIDING, Case
+from properties.compare import assert_close
+from properties.inputs import Inputs
+from properties.property import Property
+from properties.rounding import rounding
+from properties.subject import Subject
+
+
+def the_future_does_not_change_the_past(subject: Subject, case: Case) -> None:
+    """Other tokens from some position on leave the rows of all queries before it as they are."""
+    layer, inputs = subject.start(case)
+    random = case.generator("law")
+    start = int(torch.randint(case.S, (), generator=random))  # from this key on, everything is new
+    past = max(0, start - (case.S - case.T))  # queries that see only older keys
+    new = inputs.keys.clone()
+    new[:, start:] = torch.randn(new[:, start:].shape, generator=random, dtype=torch.float64).to(new.dtype)
+    bound = rounding(case, subject.dtype).output[:, :past]
+    want, got = layer(inputs).output[:, :past], layer(inputs.with_keys(new)).output[:, :past]
+    assert_close(got, want, bound, f"output, keys from {start} on changed", inputs.attending()[:, :past, None])
+
+
+def no_gradient_flows_from_hidden_keys(subject: Subject, case: Case) -> None:
+    """The gradient of one row is exactly 0 for the keys that its query may not see, for every other query, and every other sample.
+
+    Queries and keys are told apart where they are different tokens: a leak of the one is easily covered by the other.
+    """
+    layer, inputs = subject.start(case)
+    visible = inputs.visible().any(1)  # [B, T, S]
+    if not inputs.attending().all() and not subject.supports.finite_empty_rows:
+        return
+    random = case.generator("law")
+    b, t = (int(torch.randint(size, (), generator=random)) for size in (case.batch, case.T))
+    leaves, named = inputs.leaves()
+    row = layer(leaves, grad=True).output[b, t]
+    if not row.requires_grad:
+        return  # `gradients_are_those_of_the_formula` says so
+    cotangent = torch.randn(row.shape, generator=random, dtype=torch.float64).to(row.dtype)
+    tokens = [named[name] for name in ("x", "context") if name in named]
+    to_x, *to_context = torch.autograd.grad((row * cotangent).sum(), tokens, allow_unused=True)
+    itself = torch.zeros(case.batch, case.T, dtype=torch.bool)
+    itself[b, t] = True
+    seen = torch.zeros(case.batch, case.S, dtype=torch.bool)
+    seen[b] = visible[b, t]
+    may_reach = {"x": itself | seen if case.keys is None else itself, "context": seen}
+    for name, gradient in zip(("x", "context"), (to_x, *to_context), strict=False):
+        if gradient is not None:
+            zero = torch.zeros_like(gradient)
+            assert_close(gradient, zero, 0.0, f"gradient of row [{b}, {t}] by {name}", ~may_reach[name][..., None])
+
+
+def a_prefix_gives_the_first_rows(subject: Subject, case: Case) -> None:
+    """The first tokens alone give the first rows of the whole: what decoding token by token relies on."""
+    layer, inputs = subject.start(case)
+    shorter = min(case.T, case.S)
+    if shorter == 1:
+        return
+    fewer = int(torch.randint(1, shorter, (), generator=case.generator("law")))
+    prefix = inputs.first(case.T - fewer, case.S - fewer)
+    bound = rounding(case, subject.dtype).output[:, : case.T - fewer]
+    want = layer(inputs).output[:, : case.T - fewer]
+    assert_close(layer(prefix).output, want, bound, "output of a prefix", prefix.attending()[..., None])
+
+
+def the_flag_means_its_mask(subject: Subject, case: Case) -> None:
+    """`is_causal` hides what the causal mask hides, also next to another mask, and for T != S where alignments part."""
+    layer, inputs = subject.start(case)
+    explicit = replace(inputs, mask=_with_the_flag_in_it(inputs), is_causal=False)
+    bound = rounding(case, subject.dtype).output
+    want = layer(explicit).output
+    assert_close(layer(inputs).output, want, bound, "output with is_causal", inputs.attending()[..., None])
+
+
+def _with_the_flag_in_it(inputs: Inputs) -> torch.Tensor:
+    hidden = ~replace(inputs, mask=None).visible()[:1, :1]  # [1, 1, T, S]
+    if inputs.mask is None:
+        return ~hidden
+    return inputs.mask & ~hidden if inputs.mask.dtype == torch.bool else inputs.mask.masked_fill(hidden, -torch.inf)
+
+
+FLAG = tuple(mask for mask in CAUSAL if mask.startswith("is_causal"))
+
+PROPERTIES = (
+    Property(law=the_future_does_not_change_the_past, where={"mask": CAUSAL}),
+    Property(law=no_gradient_flows_from_hidden_keys, needs=("gradients",), where={"mask": HIDING}),
+    Property(law=a_prefix_gives_the_first_rows, where={"mask": CAUSAL}),
+    Property(law=the_flag_means_its_mask, where={"mask": FLAG}),
+)

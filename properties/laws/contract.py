@@ -1,0 +1,97 @@
+"""Laws of the interface: what comes back, what may be passed in, and what must be left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from properties.case import Case
+from properties.compare import assert_close
+from properties.property import Property
+from properties.rounding import rounding
+from properties.subject import Broken, Subject, seeded
+
+
+def the_result_has_the_shape_of_the_question(subject: Subject, case: Case) -> None:
+    """The output is [B, T, d], the weights [B, h, T, S], both of the dtype and on the device of x.
+
+    Every call of every law checks it; here it is all that is asked.
+    """
+    layer, inputs = subject.start(case)
+    layer(inputs)
+
+
+def sizes_of_one_and_zero_work(subject: Subject, case: Case) -> None:
+    """One query, one key, and a batch of none are no special cases."""
+    layer, inputs = subject.start(case)
+    fewer = min(case.T, case.S) - 1  # the causal flag is aligned at the end: as many queries must go as keys
+    layer(inputs.first(case.T - fewer, case.S - fewer) if inputs.is_causal else inputs.first(1, 1))
+    layer(inputs.rows(torch.arange(0)))
+
+
+def strides_do_not_matter(subject: Subject, case: Case) -> None:
+    """Tokens of equal numbers give equal results, however they lie in memory."""
+    layer, inputs = subject.start(case)
+    bound = rounding(case, subject.dtype).output
+    want = layer(inputs.laid_out("contiguous")).output
+    assert_close(layer(inputs).output, want, bound, f"output for {case.layout} tokens", inputs.attending()[..., None])
+
+
+def nothing_passed_in_is_changed(subject: Subject, case: Case) -> None:
+    """Tokens, mask and weights are after a call what they were before it, in evaluation and in training."""
+    layer, inputs = subject.start(case)
+    before = {name: tensor.clone() for name, tensor in inputs.tensors().items()}
+    for training in (False, True):
+        with seeded(case.seed):
+            layer(inputs, training=training)
+        for name, tensor in inputs.tensors().items():
+            assert_close(tensor.to(torch.float64), before[name].to(torch.float64), 0.0, f"{name} after the call")
+
+
+def a_second_call_gives_the_same(subject: Subject, case: Case) -> None:
+    """A layer keeps nothing of a call: the same inputs give the same again, also with others in between."""
+    layer, inputs = subject.start(case)
+    bound = rounding(case, subject.dtype).output
+    want = layer(inputs).output.clone()
+    attending = inputs.attending()[..., None]
+    assert_close(layer(inputs).output, want, bound, "output of the second call", attending)
+    layer(replace(inputs, x=-inputs.x))
+    with seeded(case.seed):
+        layer(inputs, training=True)
+    assert_close(layer(inputs).output, want, bound, "output after other calls", attending)
+
+
+def parameters_are_those_of_the_formula(subject: Subject, case: Case) -> None:
+    """The module has the parameters it names, of their shapes, and no others: what it should not have, it will train."""
+    layer, inputs = subject.start(case)
+    if layer.module is None:
+        raise Broken("it declares a module, and has none")
+    want = {name: list(tensor.shape) for name, tensor in layer.module.parameters(inputs.weights).items()}
+    got = {name: list(parameter.shape) for name, parameter in layer.module.module.named_parameters()}
+    if got != want:
+        raise AssertionError(f"parameters are {got}, should be {want}")
+
+
+def a_state_dict_carries_everything(subject: Subject, case: Case) -> None:
+    """Another layer that loads the state dict computes the same: nothing that matters is kept elsewhere."""
+    layer, inputs = subject.start(case)
+    other = subject.layer(inputs)
+    if layer.module is None or other.module is None:
+        raise Broken("it declares a module, and has none")
+    layer.module.module.load_state_dict({**layer.module.module.state_dict(), **layer.module.parameters(inputs.weights)})
+    other.module.module.load_state_dict(layer.module.module.state_dict())
+    bound = rounding(case, subject.dtype).output
+    want, got = layer(inputs).output, other(inputs, stored=True).output
+    assert_close(got, want, bound, "output of the layer that loaded the state dict", inputs.attending()[..., None])
+
+
+PROPERTIES = (
+    Property(law=the_result_has_the_shape_of_the_question),
+    Property(law=sizes_of_one_and_zero_work),
+    Property(law=strides_do_not_matter, where={"layout": ("transposed", "strided")}),
+    Property(law=nothing_passed_in_is_changed),
+    Property(law=a_second_call_gives_the_same),
+    Property(law=parameters_are_those_of_the_formula, needs=("module",)),
+    Property(law=a_state_dict_carries_everything, needs=("module",)),
+)

@@ -1,0 +1,66 @@
+"""Laws of heads: each is an attention of its own, and the output is their sum."""
+
+from __future__ import annotations
+
+import torch
+
+from properties.case import Case
+from properties.compare import assert_close
+from properties.property import Property
+from properties.rounding import bounds, rounding
+from properties.subject import Subject
+
+
+def heads_may_be_permuted(subject: Subject, case: Case) -> None:
+    """Heads in another order, with the weights and masks that belong to them, change nothing but the order of the weights."""
+    layer, inputs = subject.start(case)
+    order = torch.randperm(case.num_heads, generator=case.generator("law"))
+    bound = rounding(case, subject.dtype)
+    want, got = layer(inputs), layer(inputs.permute_heads(order))
+    assert_close(got.output, want.output, bound.output, "output for permuted heads", inputs.attending()[..., None])
+    if want.weights is not None:
+        some = inputs.visible().any(-1, keepdim=True)[:, order]
+        assert_close(got.need_weights(), want.weights[:, order], bound.weights[:, order], "weights of permuted heads", some)
+
+
+def the_output_is_the_sum_of_its_heads(subject: Subject, case: Case) -> None:
+    """Let each head alone reach the output, and the outputs add up: W_O is linear, and heads meet nowhere before it."""
+    layer, inputs = subject.start(case)
+    bound, bias = rounding(case, subject.dtype).output, inputs.weights.b_o
+    want = layer(inputs).output
+    alone = [layer(inputs.only_head(head)).output for head in range(case.num_heads)]
+    got = sum(alone[1:], alone[0]) - (0 if bias is None else (case.num_heads - 1) * bias)
+    assert_close(got, want, (case.num_heads + 1) * bound, "sum of the heads' outputs", inputs.attending()[..., None])
+
+
+def a_head_is_a_layer_of_one_head(subject: Subject, case: Case) -> None:
+    """h heads are h layers of one head each, added up.
+
+    Catches what mixes heads, and a scale that takes the width of the model for the width of a head.
+    """
+    layer, inputs = subject.start(case)
+    want, bias = layer(inputs).output, inputs.weights.b_o
+    singles = [inputs.single_head(head) for head in range(case.num_heads)]
+    one = subject.layer(singles[0])
+    alone = [one(single).output for single in singles]
+    got = sum(alone[1:], alone[0]) + (0 if bias is None else bias)
+    bound = rounding(case, subject.dtype).output + sum(bounds(single, subject.dtype).output for single in singles)
+    assert_close(got, want, bound, "sum of layers of one head", inputs.attending()[..., None])
+
+
+def grouped_heads_are_full_heads_with_repeated_weights(subject: Subject, case: Case) -> None:
+    """Query head i reads key/value head i // (h // g): a layer with those weights repeated gives the same."""
+    layer, inputs = subject.start(case)
+    full = inputs.ungrouped()
+    bound = rounding(case, subject.dtype).output
+    want = subject.layer(full)(full).output
+    assert_close(layer(inputs).output, want, bound, "output of grouped heads", inputs.attending()[..., None])
+
+
+PROPERTIES = (
+    Property(law=heads_may_be_permuted, where={"num_kv_heads": (None,)}),
+    Property(law=the_output_is_the_sum_of_its_heads),
+    # Restricted so that the other layer, of wider or of more heads, shows nothing that the case itself does not.
+    Property(law=a_head_is_a_layer_of_one_head, where={"num_heads": (2, 3, 4, 6), "d_head": (2, 3, 4)}),
+    Property(law=grouped_heads_are_full_heads_with_repeated_weights, where={"num_kv_heads": (2,)}),
+)

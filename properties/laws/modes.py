@@ -1,0 +1,130 @@
+"""Laws of training and evaluation: dropout drops single weights, in training only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from properties.case import Case
+from properties.compare import assert_close
+from properties.inputs import Inputs
+from properties.oracle import truth
+from properties.property import Property
+from properties.rounding import bounds, rounding
+from properties.subject import Layer, Subject, seeded
+
+AXES = ("samples", "heads", "queries", "keys")
+ROWS = 48  # looked at, at least: that a wrong row passes for a subset by chance is at most 5/8 likely for each
+DRAWS = (
+    100  # at most: that two weights drawn apart agree in all of them has probability (5/8)**100, 4e-21; most differ in the first
+)
+
+
+def evaluation_ignores_dropout(subject: Subject, case: Case) -> None:
+    """In evaluation, a layer with dropout gives what it gives without, every time."""
+    layer, inputs = subject.start(case)
+    without = replace(inputs, dropout=0.0)
+    bound = rounding(case, subject.dtype).output
+    want = subject.layer(without)(without).output
+    for call in ("first", "second"):
+        got = layer(inputs).output
+        assert_close(got, want, bound, f"output of the {call} call in evaluation", inputs.attending()[..., None])
+
+
+def modes_agree_without_dropout(subject: Subject, case: Case) -> None:
+    """Training, evaluation, with and without gradients: without dropout they are the same function.
+
+    Fast paths are taken in one of them only, and that is where they are wrong.
+    """
+    layer, inputs = subject.start(case)
+    want, bound = layer(inputs), rounding(case, subject.dtype)
+    for training, grad in ((True, False), (True, True), (False, True), (False, False)):
+        got = layer(inputs.leaves()[0] if grad else inputs, training=training, grad=grad)
+        mode = f"{'training' if training else 'evaluation'} {'with' if grad else 'without'} gradients"
+        assert_close(got.output, want.output, bound.output, f"output in {mode}", inputs.attending()[..., None])
+        if want.weights is not None and (subject.supports.training_weights or not training):
+            some = inputs.visible().any(-1, keepdim=True)
+            assert_close(got.need_weights(), want.weights, bound.weights, f"weights in {mode}", some)
+
+
+def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
+    """In training, every head's row is the sum of some of its w_s * v_s, each kept one scaled up by 1 / (1 - p).
+
+    Not of features, not of scores: the row is compared with every subset of its keys. At p = 1/2 the mean is right for many a
+    wrong dropout; the subset is not.
+    """
+    layer, inputs = subject.start(case)
+    judged = inputs.visible().any(-1)  # [B, h, T]
+    dropped = _Dropped(subject, case, inputs)
+    with seeded(case.seed):
+        for _ in range(-(-ROWS // judged.numel())):
+            wrong = judged & ~dropped.fits(layer)
+            if wrong.any():
+                b, i, t = (int(n) for n in wrong.nonzero()[0])
+                raise AssertionError(f"row {t} of head {i} in sample {b} is the scaled sum of no subset of its weighted values")
+
+
+def dropout_is_drawn_for_every_weight(subject: Subject, case: Case) -> None:
+    """Which weights are dropped differs between samples, heads, queries and keys: each is drawn for itself."""
+    layer, inputs = subject.start(case)
+    visible = inputs.visible()
+    same = {name: visible & visible.roll(1, axis) for axis, name in enumerate(AXES) if visible.shape[axis] > 1}
+    dropped = _Dropped(subject, case, inputs)
+    with seeded(case.seed):
+        for _ in range(DRAWS):
+            kept = dropped.kept(layer)
+            same = {name: equal & (kept == kept.roll(1, AXES.index(name))) for name, equal in same.items()}
+            if not any(equal.any() for equal in same.values()):
+                return
+    name, at = next((name, equal.nonzero()[0].tolist()) for name, equal in same.items() if equal.any())
+    raise AssertionError(f"in {DRAWS} draws, weight {at} was dropped exactly when its neighbour among the {name} was")
+
+
+def training_returns_the_weights_before_dropout(subject: Subject, case: Case) -> None:
+    """The returned weights are those of the softmax also in training: what is looked at does not depend on a draw."""
+    layer, inputs = subject.start(case)
+    want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
+    with seeded(case.seed):
+        got = layer(inputs, training=True).need_weights()
+    assert_close(got, want.weights, bound.weights, "weights in training", inputs.visible().any(-1, keepdim=True))
+
+
+class _Dropped:
+    """Reads off the output, W_O being 1, which weights a layer in training has dropped."""
+
+    def __init__(self, subject: Subject, case: Case, inputs: Inputs) -> None:
+        self.inputs = inputs.with_identity_out()
+        self.case = case
+        true = truth(case, subject.dtype)
+        parts = true.weights[..., None] * true.values[:, :, None] / (1 - case.dropout)  # [B, h, T, S, d_head]
+        self.subsets = (torch.arange(2**case.S)[:, None] >> torch.arange(case.S)) & 1  # [n, S]
+        self.sums = torch.einsum("ns,bhtsf->bhtnf", self.subsets.to(torch.float64), parts)
+        self.bound = bounds(self.inputs, subject.dtype).heads.amax(-1) / (1 - case.dropout)  # [B, h, T]
+
+    def fits(self, layer: Layer) -> Tensor:
+        """Does some subset give the row, bool [B, h, T]?"""
+        return self._distances(layer).amin(-1) <= self.bound
+
+    def kept(self, layer: Layer) -> Tensor:
+        """The subset that is nearest to the row, [B, h, T, S]."""
+        return self.subsets[self._distances(layer).argmin(-1)]
+
+    def _distances(self, layer: Layer) -> Tensor:
+        output = layer(self.inputs, training=True).output.to(torch.float64)
+        heads = output.unflatten(-1, (self.case.num_heads, self.case.d_head)).transpose(1, 2)
+        return (heads[..., None, :] - self.sums).abs().amax(-1)  # [B, h, T, n]
+
+
+PROPERTIES = (
+    Property(law=evaluation_ignores_dropout, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(law=modes_agree_without_dropout, where={"dropout": (0.0,)}),
+    Property(law=dropout_drops_single_weights, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(law=dropout_is_drawn_for_every_weight, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(
+        law=training_returns_the_weights_before_dropout,
+        needs=("dropout", "weights", "training_weights"),
+        where={"dropout": (0.5, 0.25)},
+    ),
+)

@@ -1,0 +1,46 @@
+"""Laws of rounding, in each dtype and for large scores: what finite numbers can do, and how far they may stray."""
+
+from __future__ import annotations
+
+import torch
+
+from properties.case import Case
+from properties.compare import assert_all, assert_close
+from properties.inputs import Inputs, make_inputs
+from properties.oracle import attend
+from properties.property import Property
+from properties.rounding import Bounds, bounds
+from properties.subject import Subject
+
+
+def rounding_explains_the_error(subject: Subject, case: Case) -> None:
+    """In every dtype, the result is as near to the formula as its rounding allows, for small scores and large."""
+    inputs, bound = _rounded(case)
+    if bound.largest > torch.finfo(inputs.x.dtype).max / 4:
+        return
+    layer = subject.layer(inputs)
+    want, got = attend(inputs), layer(inputs)
+    assert_close(got.output, want.output, bound.output, "output", inputs.attending()[..., None])
+    if got.weights is not None and subject.supports.weights:
+        assert_close(got.weights, want.weights, bound.weights, "weights", inputs.visible().any(-1, keepdim=True))
+
+
+def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
+    """Finite tokens, weights and scores give finite results, in every dtype."""
+    inputs, bound = _rounded(case)
+    if bound.largest > torch.finfo(inputs.x.dtype).max / 4:
+        return
+    output = subject.layer(inputs)(inputs).output
+    assert_all(output.isfinite() | ~inputs.attending()[..., None], output, "the output must be finite")
+
+
+def _rounded(case: Case) -> tuple[Inputs, Bounds]:
+    dtype = getattr(torch, case.dtype)
+    inputs = make_inputs(case, dtype, case.score_scale)
+    return inputs, bounds(inputs, dtype)
+
+
+PROPERTIES = (
+    Property(law=rounding_explains_the_error),
+    Property(law=finite_in_gives_finite_out),
+)

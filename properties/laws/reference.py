@@ -1,0 +1,92 @@
+"""Laws that know the right numbers: the formula in float64, and its closed form for two keys."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from properties.case import Case
+from properties.compare import assert_close
+from properties.oracle import attend, truth
+from properties.property import Property
+from properties.rounding import bounds, gradient_bounds, rounding
+from properties.subject import Subject
+
+
+def output_is_the_formula(subject: Subject, case: Case) -> None:
+    """The output is concat(softmax(q k^T / sqrt(d_head) + mask) v) W_O^T.
+
+    Computed query by query in float64. Almost every mistake shows here; the other laws say which one it is, and hold for those
+    who have no formula to compare with.
+    """
+    layer, inputs = subject.start(case)
+    want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
+    assert_close(layer(inputs).output, want.output, bound.output, "output", inputs.attending()[..., None])
+
+
+def weights_are_the_formula(subject: Subject, case: Case) -> None:
+    """The returned weights are softmax(q k^T / sqrt(d_head) + mask), for every head its own.
+
+    A layer can compute its output from the right weights and still return others: an average over heads, scores, or weights after
+    dropout.
+    """
+    layer, inputs = subject.start(case)
+    want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
+    got = layer(inputs).need_weights()
+    assert_close(got, want.weights, bound.weights, "weights", inputs.visible().any(-1, keepdim=True))
+
+
+def gradients_are_those_of_the_formula(subject: Subject, case: Case) -> None:
+    """The gradients of tokens, weights and additive mask are those of the formula, for a random cotangent.
+
+    A sum as loss would not do: it is blind to whatever the softmax does to a constant. Right values with a cut or altered backward
+    pass train a network that never learns what its forward pass computes.
+    """
+    layer, inputs = subject.start(case)
+    attending = inputs.attending()
+    if not attending.all() and not subject.supports.finite_empty_rows:
+        return
+    cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * attending[..., None]
+    ours, our_leaves = inputs.leaves()
+    theirs, their_leaves = inputs.to(torch.float64).leaves()
+    output = layer(ours, grad=True).output
+    if not output.requires_grad:
+        raise AssertionError("the output is cut off from the graph: no gradient reaches anything")
+    got = torch.autograd.grad((output * cotangent.to(output.dtype)).sum(), list(our_leaves.values()), allow_unused=True)
+    want = torch.autograd.grad((attend(theirs).output * cotangent).sum(), list(their_leaves.values()), allow_unused=True)
+    bound = gradient_bounds(inputs, cotangent)
+    excess = torch.finfo(subject.dtype).eps / torch.finfo(torch.float64).eps
+    for (name, leaf), ours_, theirs_ in zip(our_leaves.items(), got, want, strict=True):
+        got_gradient = torch.zeros_like(leaf) if ours_ is None else ours_
+        want_gradient = torch.zeros_like(leaf) if theirs_ is None else theirs_
+        assert_close(got_gradient, want_gradient, bound[name] * excess, f"gradient of {name}")
+
+
+def two_keys_share_by_the_sigmoid(subject: Subject, case: Case) -> None:
+    """Between two keys, the first gets sigmoid((s1 - s2) / sqrt(d_head)), where s is its product with the query.
+
+    The one law that sees a wrong scale without knowing the formula for more keys: every symmetry holds at any scale.
+    """
+    layer, inputs = subject.start(case)
+    keys = min(case.S, 2)
+    pair = inputs.first(keys if case.keys is None else case.T, keys).with_identity_out()
+    wide, (B, h, _, _) = pair.to(torch.float64).ungrouped(), pair.scores_shape
+    w, d_head = wide.weights, pair.d_head
+
+    def project(tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return (tokens @ weight.T + (0 if bias is None else bias)).unflatten(-1, (h, d_head)).transpose(1, 2)
+
+    q, k, v = project(wide.x, w.w_q, w.b_q), project(wide.keys, w.w_k, w.b_k), project(wide.keys, w.w_v, w.b_v)
+    first, last = v[:, :, :1], v[:, :, -1:]  # the same one, if there is only one key
+    share = torch.sigmoid((q @ (k[:, :, :1] - k[:, :, -1:]).mT) / math.sqrt(d_head))  # [B, h, T, 1]
+    bound = bounds(pair, subject.dtype).output
+    assert_close(layer(pair).output, (last + share * (first - last)).transpose(1, 2).flatten(2), bound, "merged heads")
+
+
+PROPERTIES = (
+    Property(law=output_is_the_formula),
+    Property(law=weights_are_the_formula, needs=("weights",)),
+    Property(law=gradients_are_those_of_the_formula, needs=("gradients",)),
+    Property(law=two_keys_share_by_the_sigmoid, where={"mask": ("none",)}),
+)

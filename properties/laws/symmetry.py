@@ -1,0 +1,85 @@
+"""Laws of order: queries do not know of each other, keys are a set."""
+
+from __future__ import annotations
+
+import torch
+
+from properties.case import EXPLICIT, Case
+from properties.compare import assert_close
+from properties.property import Property
+from properties.rounding import bounds, rounding
+from properties.subject import Subject
+
+
+def permuted_queries_give_permuted_rows(subject: Subject, case: Case) -> None:
+    """Queries in another order give the same rows in that order.
+
+    Queries and keys must move apart: a permutation of both at once is the usual test, and most mistakes survive it.
+    """
+    layer, inputs = subject.start(case)
+    order = torch.randperm(case.T, generator=case.generator("law"))
+    bound = rounding(case, subject.dtype).output
+    want = layer(inputs).output[:, order]
+    got = layer(inputs.take_queries(order)).output
+    assert_close(got, want, bound[:, order], "output of permuted queries", inputs.attending()[:, order, None])
+
+
+def permuted_keys_change_nothing(subject: Subject, case: Case) -> None:
+    """Keys, with their values and their columns of the mask, in another order give the same output, and permuted weights."""
+    layer, inputs = subject.start(case)
+    order = torch.randperm(case.S, generator=case.generator("law"))
+    bound = rounding(case, subject.dtype)
+    want, got = layer(inputs), layer(inputs.take_keys(order))
+    assert_close(got.output, want.output, bound.output, "output for permuted keys", inputs.attending()[..., None])
+    if want.weights is not None:
+        some = inputs.visible().any(-1, keepdim=True)
+        assert_close(got.need_weights(), want.weights[..., order], bound.weights[..., order], "weights of permuted keys", some)
+
+
+def a_query_alone_gives_its_own_row(subject: Subject, case: Case) -> None:
+    """Leaving out some of the queries leaves the rows of the others as they are.
+
+    With fewer queries than keys, a softmax over the wrong axis and everything that takes one length for the other has nowhere to hide.
+    """
+    layer, inputs = subject.start(case)
+    random = case.generator("law")
+    kept = torch.randperm(case.T, generator=random)[: int(torch.randint(1, case.T + 1, (), generator=random))]
+    bound = rounding(case, subject.dtype).output
+    want = layer(inputs).output[:, kept]
+    got = layer(inputs.take_queries(kept)).output
+    assert_close(got, want, bound[:, kept], "output of some of the queries", inputs.attending()[:, kept, None])
+
+
+def permuted_tokens_give_permuted_rows(subject: Subject, case: Case) -> None:
+    """In self-attention, tokens in another order, the mask with them, give the same rows in that order."""
+    layer, inputs = subject.start(case)
+    order = torch.randperm(case.T, generator=case.generator("law"))
+    bound = rounding(case, subject.dtype).output
+    want = layer(inputs).output[:, order]
+    got = layer(inputs.take_tokens(order)).output
+    assert_close(got, want, bound[:, order], "output of permuted tokens", inputs.attending()[:, order, None])
+
+
+def self_attention_is_attention_to_oneself(subject: Subject, case: Case) -> None:
+    """Attending to x as context, the same tensor or an equal one, is attending to x.
+
+    A layer that asks "is it the same tensor?" to choose its path answers differently for a copy.
+    """
+    layer, inputs = subject.start(case)
+    alone = inputs.of_itself(None)
+    want = layer(alone).output
+    bound = bounds(alone, subject.dtype).output
+    assert_close(layer(inputs.of_itself(inputs.x)).output, want, bound, "output with context=x")
+    assert_close(layer(inputs.of_itself(inputs.x.clone())).output, want, bound, "output with context=x.clone()")
+
+
+CROSS = (1, 2, 3, 4, 5)
+WITHOUT_FLAG = ("none", *EXPLICIT)
+
+PROPERTIES = (
+    Property(law=permuted_queries_give_permuted_rows, where={"keys": CROSS, "mask": WITHOUT_FLAG}),
+    Property(law=permuted_keys_change_nothing, where={"keys": CROSS, "mask": WITHOUT_FLAG}),
+    Property(law=a_query_alone_gives_its_own_row, where={"keys": CROSS, "mask": WITHOUT_FLAG}),
+    Property(law=permuted_tokens_give_permuted_rows, where={"keys": (None,), "mask": WITHOUT_FLAG}),
+    Property(law=self_attention_is_attention_to_oneself, where={"keys": CROSS, "mask": ("none",)}),
+)
