@@ -43,6 +43,7 @@ class Supports:
     dropout: bool = True
     gradients: bool = True
     empty_rows: str = "zero"  # what a query that sees no key gets: "zero", "nan", "uniform" (the mean of all keys), "undefined"
+    empty_batch: bool = True  # a batch without samples
     module: bool = True  # is a module, whose parameters can be listed, saved and loaded
     ignores_nonfinite_hidden: bool = False  # NaN and infinity in tokens that no query may see change nothing
 

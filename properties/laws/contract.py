@@ -22,10 +22,15 @@ def the_result_has_the_shape_of_the_question(subject: Subject, case: Case) -> No
     layer(inputs)
 
 
-def sizes_of_one_and_zero_work(subject: Subject, case: Case) -> None:
-    """One query, one key, and a batch of none are no special cases."""
+def one_query_and_one_key_work(subject: Subject, case: Case) -> None:
+    """A single query with a single key is no special case."""
     layer, inputs = subject.start(case)
     layer(replace(inputs, mask=None, is_causal=False).first(1, 1))
+
+
+def a_batch_of_none_works(subject: Subject, case: Case) -> None:
+    """A batch without samples gives a result without samples, of the right shape."""
+    layer, inputs = subject.start(case)
     layer(inputs.rows(torch.arange(0)))
 
 
@@ -87,7 +92,8 @@ def a_state_dict_carries_everything(subject: Subject, case: Case) -> None:
 
 PROPERTIES = (
     Property(law=the_result_has_the_shape_of_the_question),
-    Property(law=sizes_of_one_and_zero_work),
+    Property(law=one_query_and_one_key_work),
+    Property(law=a_batch_of_none_works, needs=("empty_batch",)),
     Property(law=strides_do_not_matter, where={"layout": ("transposed", "strided")}),
     Property(law=nothing_passed_in_is_changed),
     Property(law=a_second_call_gives_the_same),

@@ -56,7 +56,7 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
     wrong dropout; the subset is not.
     """
     layer, inputs = subject.start(case)
-    judged = inputs.visible().any(-1)  # [B, h, T]
+    judged = inputs.attending()[:, None].expand(inputs.scores_shape[:3])  # [B, h, T]
     dropped = _Dropped(subject, case, inputs)
     with seeded(case.seed):
         for _ in range(-(-ROWS // judged.numel())):
@@ -69,7 +69,7 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
 def dropout_is_drawn_for_every_weight(subject: Subject, case: Case) -> None:
     """Which weights are dropped differs between samples, heads, queries and keys: each is drawn for itself."""
     layer, inputs = subject.start(case)
-    visible = inputs.visible()
+    visible = inputs.visible() & inputs.attending()[:, None, :, None]
     same = {name: visible & visible.roll(1, axis) for axis, name in enumerate(AXES) if visible.shape[axis] > 1}
     dropped = _Dropped(subject, case, inputs)
     with seeded(case.seed):

@@ -87,8 +87,8 @@ def outputs_stay_among_the_values(subject: Subject, case: Case) -> None:
     low = values.masked_fill(~seen, torch.inf).amin(-2)
     high = values.masked_fill(~seen, -torch.inf).amax(-2)
     bound = bounds(inputs, subject.dtype).heads
-    some = inputs.visible().any(-1, keepdim=True)
-    assert_all((heads >= low - bound) & (heads <= high + bound) | ~some, heads, "[b, h, t, f] must lie among the values it sees")
+    judged = inputs.attending()[:, None, :, None]
+    assert_all((heads >= low - bound) & (heads <= high + bound) | ~judged, heads, "[b, h, t, f] must lie among the values it sees")
 
 
 PROPERTIES = (
