@@ -1,7 +1,7 @@
 """The tensors of a case, and the small changes to them that laws compare.
 
-Every method returns new `Inputs` and touches nothing of the old. None of them brings in what the case does not have: they permute,
-select, hide nothing more, and re-encode. So a fault that cannot show on a case cannot show on what a law makes of it.
+Every method returns new `Inputs` and touches nothing of the old. They permute, select and re-encode, and bring in nothing that
+the case does not have. So a fault that cannot show on a case cannot show on what a law makes of it.
 """
 
 from __future__ import annotations
@@ -65,6 +65,13 @@ class Inputs:
     @property
     def d_head(self) -> int:
         return self.weights.w_q.shape[0] // self.num_heads
+
+    def projected(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every query head, float64 `[B, h, T or S, d_head]`."""
+        full = self.to(torch.float64).ungrouped()
+        w = full.weights
+        q, k, v = project(full.x, w.w_q, w.b_q), project(full.keys, w.w_k, w.b_k), project(full.keys, w.w_v, w.b_v)
+        return split_heads(q, self.d_head), split_heads(k, self.d_head), split_heads(v, self.d_head)
 
     # What the mask says.
 
@@ -153,7 +160,8 @@ class Inputs:
         group = self.num_heads // self.num_kv_heads
 
         def repeat(rows: Tensor) -> Tensor:
-            return rows.unflatten(0, (self.num_kv_heads, self.d_head)).repeat_interleave(group, dim=0).flatten(0, 1)
+            heads = rows.reshape(self.num_kv_heads, self.d_head, *rows.shape[1:])
+            return heads.repeat_interleave(group, dim=0).flatten(0, 1)
 
         shared = {n: repeat(value) for n, value in self.weights.items() if n in {"w_k", "w_v", "b_k", "b_v"}}
         return replace(self.with_weights(**shared), num_kv_heads=self.num_heads)
@@ -179,7 +187,12 @@ class Inputs:
     # Other contents.
 
     def with_weights(self, **changed: Tensor | None) -> Inputs:
-        return replace(self, weights=replace(self.weights, **changed))
+        return replace(self, weights=Weights(**{**dict(self.weights.items()), **changed}))  # type: ignore[arg-type]
+
+    def absolute(self) -> Inputs:
+        """Every token and weight by its absolute value."""
+        context = None if self.context is None else self.context.abs()
+        return replace(self, x=self.x.abs(), context=context, weights=self.weights.map(torch.abs))
 
     def with_identity_out(self) -> Inputs:
         """Let the output be the merged heads as they are: W_O = 1, and no bias on it."""
@@ -239,6 +252,22 @@ class Inputs:
             if mask is not None and index is not None:
                 mask = _take(mask, axis, index)
         return mask
+
+
+def project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """[B, n, d] -> [B, n, width]"""
+    return tokens @ weight.T + (0 if bias is None else bias)
+
+
+def split_heads(tokens: Tensor, d_head: int) -> Tensor:
+    """[B, n, h*d_head] -> [B, h, n, d_head]"""
+    B, n, width = tokens.shape
+    return tokens.reshape(B, n, width // d_head, d_head).transpose(1, 2)
+
+
+def merge_heads(heads: Tensor) -> Tensor:
+    """[B, h, n, d_head] -> [B, n, h*d_head]"""
+    return heads.transpose(1, 2).flatten(2)
 
 
 def make_inputs(case: Case, dtype: torch.dtype = torch.float64, score_scale: float = 1.0) -> Inputs:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from properties.case import Case
-from properties.inputs import Inputs, make_inputs
+from properties.inputs import Inputs, make_inputs, project
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def attend(inputs: Inputs) -> Truth:
     inputs = inputs.to(torch.float64)
     B, h, T, S = inputs.scores_shape
     w, d_head, group = inputs.weights, inputs.d_head, h // inputs.num_kv_heads
-    q, k, v = _project(inputs.x, w.w_q, w.b_q), _project(inputs.keys, w.w_k, w.b_k), _project(inputs.keys, w.w_v, w.b_v)
+    q, k, v = project(inputs.x, w.w_q, w.b_q), project(inputs.keys, w.w_k, w.b_k), project(inputs.keys, w.w_v, w.b_v)
     bias = inputs.bias()
     seen = (bias > -math.inf).tolist()
     outputs, weights, values = [], [], []
@@ -49,12 +49,12 @@ def attend(inputs: Inputs) -> Truth:
                     row = keys.new_zeros(S)
                     outputs.append(keys.new_zeros(d_head))
                 weights.append(row)
-    heads = torch.stack(outputs).unflatten(0, (B, h, T))  # [B, h, T, d_head]
+    heads = torch.stack(outputs).reshape(B, h, T, d_head)  # [B, h, T, d_head]
     merged = torch.cat([heads[:, i] for i in range(h)], dim=-1)  # [B, T, h*d_head]
     return Truth(
-        output=_project(merged, w.w_o, w.b_o),
-        weights=torch.stack(weights).unflatten(0, (B, h, T)),
-        values=torch.stack(values).unflatten(0, (B, h)),
+        output=project(merged, w.w_o, w.b_o),
+        weights=torch.stack(weights).reshape(B, h, T, S),
+        values=torch.stack(values).reshape(B, h, S, d_head),
     )
 
 
@@ -62,11 +62,6 @@ def attend(inputs: Inputs) -> Truth:
 def truth(case: Case, dtype: torch.dtype = torch.float64) -> Truth:
     """The truth about the inputs of a case, after they were rounded to `dtype`."""
     return attend(make_inputs(case, dtype))
-
-
-def _project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    projected = tokens @ weight.T
-    return projected if bias is None else projected + bias
 
 
 def _features(head: int, d_head: int) -> slice:

@@ -39,13 +39,14 @@ def failure(property_: Property, subject: Subject, case: Case) -> str | None:
 
 
 def check(property_: Property, subject: Subject) -> None:
-    """Run the law on the cases that Hypothesis draws, by the profile that is loaded; raise AssertionError with the smallest failure."""
+    """Run the law on the cases that Hypothesis draws by the loaded profile; raise AssertionError with the smallest failure."""
 
     def law(case: Case) -> None:
         evidence = failure(property_, subject, case)
         if evidence is not None:
             raise AssertionError(str(Counterexample(property_, subject, case, evidence)))
 
+    law.__name__ = property_.name  # what Hypothesis derandomizes by: each law is to have cases of its own
     given(case=property_.cases(subject))(law)()
 
 

@@ -162,7 +162,7 @@ def of_module(
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Give torch's global generator this seed, and put it back afterwards."""
-    generator = torch.random.default_generator
+    generator = torch.default_generator
     state = generator.get_state()
     generator.manual_seed(seed)
     try:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from properties.case import EXPLICIT
-from properties.inputs import Inputs, Weights
+from properties.inputs import Inputs, Weights, merge_heads, split_heads
 from properties.subject import Layer, Result, Subject, Supports, of_module
 
 _NO_FLAG = frozenset({"none", *EXPLICIT})  # is_causal is aligned at the top left here, or is only a hint
@@ -61,7 +61,7 @@ def scaled_dot_product_attention() -> Subject:
         w, d_head = inputs.weights, inputs.d_head
 
         def split(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            return F.linear(tokens, weight, bias).unflatten(-1, (-1, d_head)).transpose(1, 2)
+            return split_heads(F.linear(tokens, weight, bias), d_head)
 
         heads = F.scaled_dot_product_attention(
             split(inputs.x, w.w_q, w.b_q),
@@ -71,7 +71,7 @@ def scaled_dot_product_attention() -> Subject:
             dropout_p=inputs.dropout if training else 0.0,
             enable_gqa=inputs.num_kv_heads != inputs.num_heads,
         )
-        return Result(F.linear(heads.transpose(1, 2).flatten(2), w.w_o, w.b_o))
+        return Result(F.linear(merge_heads(heads), w.w_o, w.b_o))
 
     return Subject(
         name="torch.nn.functional.scaled_dot_product_attention",

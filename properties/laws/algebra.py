@@ -30,8 +30,8 @@ def values_enter_linearly(subject: Subject, case: Case) -> None:
     other = torch.randn(w.w_v.shape, generator=random, dtype=torch.float64).to(w.w_v.dtype)
     parts = [inputs, inputs.with_weights(w_v=other, b_o=None if w.b_o is None else torch.zeros_like(w.b_o))]
     whole = inputs.with_weights(w_v=w.w_v + other, b_v=None if w.b_v is None else 2 * w.b_v)
-    bound = sum(bounds(i, subject.dtype).output for i in (*parts, whole))
-    got = sum(layer(part).output for part in parts)
+    bound = torch.stack([bounds(i, subject.dtype).output for i in (*parts, whole)]).sum(0)
+    got = layer(parts[0]).output + layer(parts[1]).output
     assert_close(got, layer(whole).output, bound, "sum of outputs for two sets of values", inputs.attending()[..., None])
 
 

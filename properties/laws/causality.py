@@ -28,7 +28,7 @@ def the_future_does_not_change_the_past(subject: Subject, case: Case) -> None:
 
 
 def no_gradient_flows_from_hidden_keys(subject: Subject, case: Case) -> None:
-    """The gradient of one row is exactly 0 for the keys that its query may not see, for every other query, and every other sample.
+    """The gradient of one row is exactly 0 for the keys its query may not see, for every other query, and every other sample.
 
     Queries and keys are told apart where they are different tokens: a leak of the one is easily covered by the other.
     """

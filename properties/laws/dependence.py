@@ -1,4 +1,4 @@
-"""Laws of what must count: every query, every visible key, every value, every parameter. A layer that ignores one is symmetric in it."""
+"""Laws of what must count: every query, visible key, value and parameter. What ignores one passes every symmetry in it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from properties.case import EXPLICIT, HIDING, Case
 from properties.compare import assert_close
-from properties.inputs import Inputs
+from properties.inputs import Inputs, split_heads
 from properties.oracle import truth
 from properties.property import Property
 from properties.rounding import rounding
@@ -76,7 +76,7 @@ def a_mask_may_be_written_in_any_form(subject: Subject, case: Case) -> None:
 
 
 def empty_rows_are_as_declared(subject: Subject, case: Case) -> None:
-    """A query that sees no key gets what the subject declares: zero weights and a zero context, or NaN, or the mean of all values.
+    """A query that sees no key gets what the subject declares: zero weights and context, or NaN, or the mean of all values.
 
     The formula has no answer for it, so there is no right one; but there must be one.
     """
@@ -86,7 +86,7 @@ def empty_rows_are_as_declared(subject: Subject, case: Case) -> None:
         return
     inputs = inputs.with_identity_out()
     result = layer(inputs)
-    heads = result.output.unflatten(-1, (case.num_heads, case.d_head)).transpose(1, 2)  # [B, h, T, d_head]
+    heads = split_heads(result.output, case.d_head)  # [B, h, T, d_head]
     policy = subject.supports.empty_rows
     if policy == "uniform":
         values = truth(case, subject.dtype).values  # [B, h, S, d_head]
@@ -103,8 +103,8 @@ def empty_rows_are_as_declared(subject: Subject, case: Case) -> None:
 def empty_rows_harm_no_gradient(subject: Subject, case: Case) -> None:
     """With empty rows in the batch, every gradient of the other rows is finite.
 
-    The softmax of a row of nothing but -inf is NaN, and 0 * NaN is NaN: its output may be thrown away, the shared weights are poisoned
-    all the same, while the loss looks healthy.
+    The softmax of a row of nothing but -inf is NaN, and 0 * NaN is NaN: its output may be thrown away, the shared weights are
+    poisoned all the same, while the loss looks healthy.
     """
     layer, inputs = subject.start(case)
     attending = inputs.attending()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from properties.case import Case
 from properties.compare import assert_close
-from properties.inputs import Inputs
+from properties.inputs import Inputs, split_heads
 from properties.oracle import truth
 from properties.property import Property
 from properties.rounding import bounds, rounding
@@ -113,7 +113,7 @@ class _Dropped:
 
     def _distances(self, layer: Layer) -> Tensor:
         output = layer(self.inputs, training=True).output.to(torch.float64)
-        heads = output.unflatten(-1, (self.case.num_heads, self.case.d_head)).transpose(1, 2)
+        heads = split_heads(output, self.case.d_head)
         return (heads[..., None, :] - self.sums).abs().amax(-1)  # [B, h, T, n]
 
 

@@ -8,6 +8,7 @@ import torch
 
 from properties.case import Case
 from properties.compare import assert_close
+from properties.inputs import merge_heads
 from properties.oracle import attend, truth
 from properties.property import Property
 from properties.rounding import bounds, gradient_bounds, rounding
@@ -40,8 +41,8 @@ def weights_are_the_formula(subject: Subject, case: Case) -> None:
 def gradients_are_those_of_the_formula(subject: Subject, case: Case) -> None:
     """The gradients of tokens, weights and additive mask are those of the formula, for a random cotangent.
 
-    A sum as loss would not do: it is blind to whatever the softmax does to a constant. Right values with a cut or altered backward
-    pass train a network that never learns what its forward pass computes.
+    A sum as loss would not do: it is blind to whatever the softmax does to a constant. Right values with a cut or altered
+    backward pass train a network that never learns what its forward pass computes.
     """
     layer, inputs = subject.start(case)
     attending = inputs.attending()
@@ -55,7 +56,7 @@ def gradients_are_those_of_the_formula(subject: Subject, case: Case) -> None:
         raise AssertionError("the output is cut off from the graph: no gradient reaches anything")
     got = torch.autograd.grad((output * cotangent.to(output.dtype)).sum(), list(our_leaves.values()), allow_unused=True)
     want = torch.autograd.grad((attend(theirs).output * cotangent).sum(), list(their_leaves.values()), allow_unused=True)
-    bound = gradient_bounds(inputs, cotangent)
+    bound = gradient_bounds(inputs, cotangent, rounding(case).relative)
     excess = torch.finfo(subject.dtype).eps / torch.finfo(torch.float64).eps
     for (name, leaf), ours_, theirs_ in zip(our_leaves.items(), got, want, strict=True):
         got_gradient = torch.zeros_like(leaf) if ours_ is None else ours_
@@ -71,17 +72,11 @@ def two_keys_share_by_the_sigmoid(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     keys = min(case.S, 2)
     pair = inputs.first(keys if case.keys is None else case.T, keys).with_identity_out()
-    wide, (B, h, _, _) = pair.to(torch.float64).ungrouped(), pair.scores_shape
-    w, d_head = wide.weights, pair.d_head
-
-    def project(tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return (tokens @ weight.T + (0 if bias is None else bias)).unflatten(-1, (h, d_head)).transpose(1, 2)
-
-    q, k, v = project(wide.x, w.w_q, w.b_q), project(wide.keys, w.w_k, w.b_k), project(wide.keys, w.w_v, w.b_v)
+    q, k, v = pair.projected()
     first, last = v[:, :, :1], v[:, :, -1:]  # the same one, if there is only one key
-    share = torch.sigmoid((q @ (k[:, :, :1] - k[:, :, -1:]).mT) / math.sqrt(d_head))  # [B, h, T, 1]
+    share = torch.sigmoid((q @ (k[:, :, :1] - k[:, :, -1:]).mT) / math.sqrt(case.d_head))  # [B, h, T, 1]
     bound = bounds(pair, subject.dtype).output
-    assert_close(layer(pair).output, (last + share * (first - last)).transpose(1, 2).flatten(2), bound, "merged heads")
+    assert_close(layer(pair).output, merge_heads(last + share * (first - last)), bound, "merged heads")
 
 
 PROPERTIES = (

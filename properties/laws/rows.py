@@ -6,6 +6,7 @@ import torch
 
 from properties.case import HIDING, Case
 from properties.compare import assert_all, assert_close
+from properties.inputs import merge_heads, project, split_heads
 from properties.oracle import truth
 from properties.property import Property
 from properties.rounding import bounds, rounding
@@ -51,9 +52,8 @@ def weights_explain_the_output(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     result = layer(inputs)
     true, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
-    merged = (result.need_weights().to(torch.float64) @ true.values).transpose(1, 2).flatten(2)
-    w = inputs.weights
-    want = merged @ w.w_o.to(torch.float64).T + (0 if w.b_o is None else w.b_o)
+    w = inputs.to(torch.float64).weights
+    want = project(merge_heads(result.need_weights().to(torch.float64) @ true.values), w.w_o, w.b_o)
     assert_close(result.output, want, bound.output, "output", inputs.attending()[..., None])
 
 
@@ -81,14 +81,16 @@ def outputs_stay_among_the_values(subject: Subject, case: Case) -> None:
     """
     layer, inputs = subject.start(case)
     inputs = inputs.with_identity_out()
-    heads = layer(inputs).output.to(torch.float64).unflatten(-1, (case.num_heads, case.d_head)).transpose(1, 2)
+    heads = split_heads(layer(inputs).output.to(torch.float64), case.d_head)
     values = truth(case, subject.dtype).values[:, :, None]  # [B, h, 1, S, d_head]
     seen = inputs.visible()[..., None]  # [B, h, T, S, 1]
     low = values.masked_fill(~seen, torch.inf).amin(-2)
     high = values.masked_fill(~seen, -torch.inf).amax(-2)
     bound = bounds(inputs, subject.dtype).heads
     judged = inputs.attending()[:, None, :, None]
-    assert_all((heads >= low - bound) & (heads <= high + bound) | ~judged, heads, "[b, h, t, f] must lie among the values it sees")
+    assert_all(
+        (heads >= low - bound) & (heads <= high + bound) | ~judged, heads, "[b, h, t, f] must lie among the values it sees"
+    )
 
 
 PROPERTIES = (

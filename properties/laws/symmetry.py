@@ -39,7 +39,7 @@ def permuted_keys_change_nothing(subject: Subject, case: Case) -> None:
 def a_query_alone_gives_its_own_row(subject: Subject, case: Case) -> None:
     """Leaving out some of the queries leaves the rows of the others as they are.
 
-    With fewer queries than keys, a softmax over the wrong axis and everything that takes one length for the other has nowhere to hide.
+    With fewer queries than keys, a softmax over the wrong axis, and all that takes one length for the other, cannot hide.
     """
     layer, inputs = subject.start(case)
     random = case.generator("law")

@@ -1,0 +1,58 @@
+"""Write what is measured of a fault into its docstring, under the headings that are not written by hand."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import textwrap
+from pathlib import Path
+
+from faults.fault import MEASURED, Fault
+from faults.matrix import Row
+from faults.smallest import smallest
+from properties.laws import PROPERTIES
+
+_SYMPTOMS = {
+    "silent": "Silent: every shape fits, the values are wrong.",
+    "loud": "Loud: it raises wherever it shows.",
+    "either": "Either: on some cases it raises, on others the values are silently wrong.",
+}
+
+
+def measured_sections(fault: type[Fault], row: Row) -> dict[str, str]:
+    """The text of each measured heading."""
+    return {"Symptom": _SYMPTOMS[row.symptom], "Smallest case": repr(smallest(fault)), "Killed by": killers_text(row)}
+
+
+def killers_text(row: Row) -> str:
+    """The killers, a line for each family."""
+    killers = {kill.property for kill in row.kills}
+    lines = []
+    for family, group in itertools.groupby(PROPERTIES, key=lambda property_: property_.family):
+        names = [property_.name for property_ in group]
+        killing = [name for name in names if name in killers]
+        if killing:
+            lines.append(f"{family}: {'all' if len(killing) == len(names) > 1 else ', '.join(killing)}")
+    return "\n".join(lines)
+
+
+def bless(fault: type[Fault], row: Row) -> bool:
+    """Rewrite the measured part of the fault's docstring in its source file; return whether anything changed."""
+    path = Path(inspect.getsourcefile(fault) or "")
+    source = path.read_text(encoding="utf-8")
+    block, _ = inspect.getsourcelines(fault)
+    start = source.index("".join(block))
+    opening = source.index('"""', start)
+    closing = source.index('"""', opening + 3)
+    before = source[opening:closing]
+    written = before
+    for heading in MEASURED:
+        written = written.split(f"\n    {heading}:\n")[0]
+    after = written.rstrip() + "\n" + "".join(_section(h, text) for h, text in measured_sections(fault, row).items()) + "    "
+    path.write_text(source[:opening] + after + source[closing:], encoding="utf-8")
+    return after != before
+
+
+def _section(heading: str, text: str) -> str:
+    lines = [textwrap.fill(line, 122, subsequent_indent="    ", break_on_hyphens=False) for line in text.splitlines()]
+    return f"\n    {heading}:\n" + textwrap.indent("\n".join(lines), "        ") + "\n"

@@ -1,0 +1,48 @@
+"""The kill matrix as text: faults down, families of properties across."""
+
+from __future__ import annotations
+
+import itertools
+
+from faults.matrix import Row
+from properties.laws import PROPERTIES
+
+_FAMILIES = {family: [p.name for p in group] for family, group in itertools.groupby(PROPERTIES, key=lambda p: p.family)}
+
+
+def table(measured: list[Row]) -> str:
+    """One line a fault: silent or loud, cases drawn up to the first kill, killers, and how many of them in each family."""
+    width = max(len(row.name) for row in measured) + 2
+    columns = [f"{name[:4]:>5}" for name in _FAMILIES]
+    lines = [
+        "How many properties of each family kill each fault:",
+        " ".join(f"{family[:4]}={family} ({len(names)})" for family, names in _FAMILIES.items()),
+        "",
+        f"{'fault':<{width}} {'symptom':<7} {'cases':>5} {'killers':>7} {''.join(columns)}",
+    ]
+    for family, group in itertools.groupby(measured, key=lambda row: row.family):
+        lines.append(f"{family}:")
+        lines += [_line(row, width) for row in group]
+    return "\n".join(lines)
+
+
+def totals(faulty: list[Row], correct: list[Row], seconds: float) -> str:
+    """What the table comes to, and what should not be."""
+    survivors = [row.name for row in faulty if not row.kills or row.cases is None]
+    lines = [
+        f"{len(faulty) - len(survivors)} of {len(faulty)} faults killed by {len(PROPERTIES)} properties in {seconds:.1f} s; "
+        f"{sum(row.cases == 1 for row in faulty)} of them by the first random case, "
+        f"{sum(row.symptom == 'silent' for row in faulty)} of them silent.",
+        f"{sum(not row.kills for row in correct)} of {len(correct)} correct ones (attn and the equivalents) killed by nothing.",
+    ]
+    lines += [f"SURVIVED: {name}" for name in survivors]
+    for row in correct:
+        lines += [f"FLAGGED: {row.name} by {kill.property} on {kill.case!r}: {kill.evidence}" for kill in row.kills]
+    return "\n".join(lines)
+
+
+def _line(row: Row, width: int) -> str:
+    killers = {kill.property for kill in row.kills}
+    counts = [sum(name in killers for name in names) for names in _FAMILIES.values()]
+    cells = "".join(f"{count or '.':>5}" for count in counts)
+    return f"  {row.name:<{width - 2}} {row.symptom:<7} {row.cases or '-':>5} {len(killers):>7} {cells}"

@@ -1,0 +1,109 @@
+"""Every entry of the catalog is what it says it is."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from faults.bless import measured_sections
+from faults.catalog import catalog, equivalents
+from faults.fault import MEASURED, OF_EQUIVALENTS, ROOT_CAUSES, WRITTEN, Fault, sections_of, step_of, subject_of, summary_of
+from faults.matrix import check_correct, measure
+from faults.smallest import simpler
+from properties.case import Case, sample
+from properties.laws import PROPERTIES
+from properties.runner import failure, falsify
+
+CASES = 12  # random cases of either kind that `visible` is held to; benchmarks/visibility.py runs many more
+LESSON = [
+    "wrong-split-order",
+    "missing-transpose",
+    "missing-contiguous",
+    "wrong-merge-order",
+    "mask-shape-mismatch",
+    "surplus-projection-bias",
+]
+
+each_fault = pytest.mark.parametrize("fault", catalog().values(), ids=catalog())
+each_equivalent = pytest.mark.parametrize("variant", equivalents().values(), ids=equivalents())
+
+
+def broken_law(fault: type[Fault], case: Case) -> str | None:
+    """The first property that fails on the case, with its evidence."""
+    subject = subject_of(fault)
+    for property_ in PROPERTIES:
+        if property_.not_applicable(subject) is None and property_.about(case, subject):
+            evidence = failure(property_, subject, case)
+            if evidence is not None:
+                return f"{property_.name}: {evidence}"
+    return None
+
+
+def test_the_six_mistakes_of_the_lesson_come_first() -> None:
+    assert list(catalog())[: len(LESSON)] == LESSON
+    assert len(catalog()) >= 45
+
+
+@each_fault
+def test_a_fault_shows_exactly_where_it_says(fault: type[Fault]) -> None:
+    random = Random(0)
+    missing = {True: CASES, False: CASES}
+    for _ in range(20 * CASES):
+        case = sample(random)
+        visible = fault.visible(case)
+        if missing[visible] == 0:
+            continue
+        missing[visible] -= 1
+        evidence = broken_law(fault, case)
+        assert visible == (evidence is not None), f"visible({case!r}) is {visible}; broken: {evidence}"
+        if not any(missing.values()):
+            break
+    assert missing[True] < CASES, "no random case showed it"
+
+
+@each_fault
+def test_what_was_measured_is_what_the_docstring_says(fault: type[Fault]) -> None:
+    row = measure(fault)
+    documented = sections_of(fault)
+    for heading, text in measured_sections(fault, row).items():
+        written = " ".join(documented.get(heading, "").split())
+        assert written == " ".join(text.split()), f"{heading} is stale: run `python -m faults bless {row.name}`"
+
+
+@each_fault
+def test_the_smallest_case_reveals_and_no_smaller_one_does(fault: type[Fault]) -> None:
+    case = eval(sections_of(fault)["Smallest case"], {"Case": Case})
+    assert fault.visible(case)
+    assert broken_law(fault, case)
+    for smaller in simpler(case):
+        assert not fault.visible(smaller), f"{smaller!r} reveals it too"
+        assert broken_law(fault, smaller) is None, repr(smaller)
+
+
+@each_fault
+def test_hypothesis_finds_it(fault: type[Fault]) -> None:
+    subject = subject_of(fault)
+    killers = sections_of(fault)["Killed by"]
+    named = [property_ for property_ in PROPERTIES if property_.name in killers] or [
+        property_ for property_ in PROPERTIES if f"{property_.family}: all" in killers
+    ]
+    assert any(falsify(property_, subject, max_examples=100) for property_ in named)
+
+
+@each_fault
+def test_a_fault_replaces_one_step_and_documents_it(fault: type[Fault]) -> None:
+    step_of(fault)
+    assert summary_of(fault).endswith(".")
+    assert list(sections_of(fault)) == [*WRITTEN, *MEASURED]
+    assert all(sections_of(fault).values())
+    assert "https://" in sections_of(fault)["Seen in the wild"]
+    category, _, cause = fault.root_cause.partition(": ")
+    assert cause in ROOT_CAUSES[category]
+
+
+@each_equivalent
+def test_an_equivalent_is_killed_by_nothing(variant: type[Fault]) -> None:
+    assert list(sections_of(variant)) == list(OF_EQUIVALENTS)
+    step_of(variant)
+    assert check_correct(subject_of(variant)) == ()
