@@ -12,7 +12,7 @@ def from_torch(module: nn.MultiheadAttention) -> MultiHeadAttention:
     """Return a `MultiHeadAttention` with a copy of the weights, dropout and mode of `module`.
 
     Whatever `module.batch_first` says, the result takes `[B, T, d]`; its boolean masks say True = may attend, the opposite of
-    the module's. Raises ValueError for kdim or vdim other than embed_dim, add_bias_kv and add_zero_attn, which it has no place for.
+    the module's. Raises ValueError for what it has no place for: kdim or vdim other than embed_dim, add_bias_kv, add_zero_attn.
     """
     # A packed in_proj_weight is what nn.MultiheadAttention has exactly when kdim = vdim = embed_dim.
     if module.in_proj_weight is None:

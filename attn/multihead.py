@@ -68,8 +68,8 @@ class MultiHeadAttention(nn.Module):
             is_causal: also hide the future, as `attn.causal_mask(T, S)` does.
 
         Returns:
-            The output `[B, T, d]` and the weights `[B, h, T, S]` as they were before dropout: every row sums to 1, or, for a query
-            that may attend to no key, is zero. Such an empty row has a zero context, and harms no gradient.
+            The output `[B, T, d]` and the weights `[B, h, T, S]` as they were before dropout: every row sums to 1, or, for a
+            query that may attend to no key, is zero. Such an empty row has a zero context, and harms no gradient.
         """
         checks.check_inputs(self, x, attn_mask, context)
         q, k, v = self.project_in(x, context)

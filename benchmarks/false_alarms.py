@@ -53,9 +53,8 @@ def main() -> None:
             for _, cases, failed in pool.map(run, [(name, law, options.seed, each) for law in laws]):
                 total += cases
                 failures += failed
-            print(
-                f"{name}: {len(laws)} properties, {total} cases, {len(failures)} false alarms; {time.perf_counter() - start:.0f} s"
-            )
+            seconds = time.perf_counter() - start
+            print(f"{name}: {len(laws)} properties, {total} cases, {len(failures)} false alarms ({seconds:.0f} s)")
             for line in failures[:10]:
                 print(f"    {line}", flush=True)
 
