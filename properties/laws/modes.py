@@ -13,7 +13,7 @@ from properties.inputs import Inputs, split_heads
 from properties.oracle import truth
 from properties.property import Property
 from properties.rounding import bounds, rounding
-from properties.subject import Layer, Subject, seeded
+from properties.subject import Layer, Subject
 
 AXES = ("samples", "heads", "queries", "keys")
 ROWS = 48  # looked at, at least: that a wrong row passes for a subset by chance is at most 5/8 likely for each
@@ -58,12 +58,11 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     judged = inputs.attending()[:, None].expand(inputs.scores_shape[:3])  # [B, h, T]
     dropped = _Dropped(subject, case, inputs)
-    with seeded(case.seed):
-        for _ in range(-(-ROWS // judged.numel())):
-            wrong = judged & ~dropped.fits(layer)
-            if wrong.any():
-                b, i, t = (int(n) for n in wrong.nonzero()[0])
-                raise AssertionError(f"row {t} of head {i} in sample {b} is the scaled sum of no subset of its weighted values")
+    for _ in range(-(-ROWS // judged.numel())):
+        wrong = judged & ~dropped.fits(layer)
+        if wrong.any():
+            b, i, t = (int(n) for n in wrong.nonzero()[0])
+            raise AssertionError(f"row {t} of head {i} in sample {b} is the scaled sum of no subset of its weighted values")
 
 
 def dropout_is_drawn_for_every_weight(subject: Subject, case: Case) -> None:
@@ -72,12 +71,11 @@ def dropout_is_drawn_for_every_weight(subject: Subject, case: Case) -> None:
     visible = inputs.visible() & inputs.attending()[:, None, :, None]
     same = {name: visible & visible.roll(1, axis) for axis, name in enumerate(AXES) if visible.shape[axis] > 1}
     dropped = _Dropped(subject, case, inputs)
-    with seeded(case.seed):
-        for _ in range(DRAWS):
-            kept = dropped.kept(layer)
-            same = {name: equal & (kept == kept.roll(1, AXES.index(name))) for name, equal in same.items()}
-            if not any(equal.any() for equal in same.values()):
-                return
+    for _ in range(DRAWS):
+        kept = dropped.kept(layer)
+        same = {name: equal & (kept == kept.roll(1, AXES.index(name))) for name, equal in same.items()}
+        if not any(equal.any() for equal in same.values()):
+            return
     name, at = next((name, equal.nonzero()[0].tolist()) for name, equal in same.items() if equal.any())
     raise AssertionError(f"in {DRAWS} draws, weight {at} was dropped exactly when its neighbour among the {name} was")
 
@@ -86,8 +84,7 @@ def training_returns_the_weights_before_dropout(subject: Subject, case: Case) ->
     """The returned weights are those of the softmax also in training: what is looked at does not depend on a draw."""
     layer, inputs = subject.start(case)
     want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
-    with seeded(case.seed):
-        got = layer(inputs, training=True).need_weights()
+    got = layer(inputs, training=True).need_weights()
     assert_close(got, want.weights, bound.weights, "weights in training", inputs.visible().any(-1, keepdim=True))
 
 
