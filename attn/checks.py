@@ -63,7 +63,7 @@ def _check_mask(mask: Tensor, scores: tuple[int, int, int, int], dtype: torch.dt
         raise ValueError(f"attn_mask {shape} has three axes: batch or heads? Say so with mask[:, None] or mask[None]")
     if len(shape) not in (2, 4):
         raise ValueError(f"attn_mask must have shape [T, S] or four axes that broadcast to {list(scores)}, got {shape}")
-    # Compared axis by axis from the right; a size of 1 is repeated.
-    if any(size not in (1, wanted) for size, wanted in zip(reversed(shape), reversed(scores), strict=False)):
+    # Axis by axis from the right; a size of 1 is repeated.
+    if any(shape[axis] not in (1, scores[axis]) for axis in range(-len(shape), 0)):
         hint = " A padding mask [B, S] needs mask[:, None, None, :]." if len(shape) == 2 else ""
         raise ValueError(f"attn_mask {shape} does not broadcast to the scores [B, h, T, S] = {list(scores)}.{hint}")

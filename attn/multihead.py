@@ -86,15 +86,15 @@ class MultiHeadAttention(nn.Module):
         if context is None:
             q, k, v = self.in_proj(x).split(self.widths, dim=-1)  # [B, T, 3d] -> 3 x [B, T, d]; chunk(3), but for g < h
             return q, k, v
-        d, kv_width = self.widths[0], 2 * self.widths[1]
-        weight_q, weight_kv = self.in_proj.weight.split([d, kv_width])  # rows of the same matrix
-        bias_q, bias_kv = (None, None) if self.in_proj.bias is None else self.in_proj.bias.split([d, kv_width])
+        d, kv_width, _ = self.widths
+        weight_q, weight_kv = self.in_proj.weight.split([d, 2 * kv_width])  # rows of the same matrix
+        bias_q, bias_kv = (None, None) if self.in_proj.bias is None else self.in_proj.bias.split([d, 2 * kv_width])
         k, v = F.linear(context, weight_kv, bias_kv).chunk(2, dim=-1)  # 2 x [B, S, g*d_head]
         return F.linear(x, weight_q, bias_q), k, v
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Give every head its own features: first name the head axis, then move it in front of the tokens."""
-        x = x.unflatten(-1, (-1, self.d_head))  # [B, T, d] -> [B, T, h, d_head]; a view
+        x = x.view(*x.shape[:2], x.shape[2] // self.d_head, self.d_head)  # [B, T, d] -> [B, T, h, d_head]
         return x.transpose(1, 2)  # [B, h, T, d_head]
 
     def expand_kv_heads(self, x: Tensor) -> Tensor:

@@ -58,6 +58,17 @@ def boolean_mask_hides(case: Case) -> bool:
     return also_written_as_boolean(case) and hides_from_attending(case)
 
 
+def sways(case: Case) -> bool:
+    """Is there a finite bias where a query has a choice?"""
+    return has_mask(case) and case.encoding == "bias" and chooses(case)
+
+
+def gradient_of_mask_counts(case: Case) -> bool:
+    """Is there an additive mask whose gradient is not zero: one under which an attending query has a choice?"""
+    choosing = visible_keys(case).sum(-1, keepdim=True) > 1  # [B, h, T, 1]
+    return has_mask(case) and case.encoding != "bool" and bool((choosing & attending_rows(case)).any())
+
+
 # Faults.
 
 
@@ -65,8 +76,8 @@ class InvertedPolarity(Fault):
     """Read True as "hide this key" instead of "may attend".
 
     Why it is wrong:
-        Two conventions live in one library: `nn.MultiheadAttention` hides where the mask is True, `scaled_dot_product_attention` shows.
-        A mask made for the one and given to the other shows exactly what it should hide.
+        Two conventions live in one library: `nn.MultiheadAttention` hides where the mask is True,
+        `scaled_dot_product_attention` shows. A mask made for the one and given to the other shows exactly what it should hide.
 
     When it shows:
         On every boolean mask, even one that hides nothing: then every row is empty. Additive masks are read correctly.
@@ -93,11 +104,12 @@ class BooleanMaskAdded(Fault):
     """Add the boolean mask to the scores as if it were an additive one, so that True counts as 1 and False as 0.
 
     Why it is wrong:
-        The addition is accepted, for a bool is promoted to a number. Visible keys gain a factor e over hidden ones, and nothing is
-        hidden. Any test that asks only whether the mask changes the output is content.
+        The addition is accepted, for a bool is promoted to a number. Visible keys gain a factor e over hidden ones, and nothing
+        is hidden. Any test that asks only whether the mask changes the output is content.
 
     When it shows:
-        Whenever a boolean mask hides a key; one that hides nothing adds 1 to every score of a row, which the softmax does not see.
+        Whenever a boolean mask hides a key; one that hides nothing adds 1 to every score of a row, which the softmax does not
+        see.
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/41443
@@ -121,8 +133,8 @@ class ZeroOneMaskAdded(Fault):
     """Turn a boolean mask into floats with 1 for a hidden key, and add these without the large negative factor.
 
     Why it is wrong:
-        `(1 - mask) * -10000` is half a mask as long as the second factor is missing. A hidden key then gains 1 on its score:
-        it is not hidden, it is preferred.
+        `(1 - mask) * -10000` is half a mask as long as the second factor is missing. A hidden key then gains 1 on its score: it
+        is not hidden, it is preferred.
 
     When it shows:
         Whenever a boolean mask hides a key. In a row that hides all of them, every score gains the same, and no key is hidden.
@@ -130,6 +142,7 @@ class ZeroOneMaskAdded(Fault):
     Seen in the wild:
         https://github.com/Comfy-Org/ComfyUI/pull/13471
         https://github.com/HKUSTDial/flash-sparse-attention/issues/146
+        https://github.com/timeseriesAI/tsai/issues/171
     """
 
     root_cause = "masking: mask generation"
@@ -148,15 +161,15 @@ class FloatMaskReadAsBoolean(Fault):
     """Cast an additive mask with `.bool()`, so that 0 (leave the score alone) becomes False (hide the key).
 
     Why it is wrong:
-        In an additive mask 0 means visible and -inf hidden; as booleans 0 is False and -inf is True. The cast inverts the mask, and of
-        a mask that carries a bias it shows every key and forgets the bias.
+        In an additive mask 0 means visible and -inf hidden; as booleans 0 is False and -inf is True. The cast inverts the mask,
+        and of a mask that carries a bias it shows every key and forgets the bias.
 
     When it shows:
-        On every additive mask of zeros and -inf. With a bias, when it hides a key, or when a query has a choice that the bias sways.
+        On every additive mask of zeros and -inf. With a bias, when it hides a key, or when a query has a choice that the bias
+        sways.
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/38094
-        https://github.com/pytorch/pytorch/issues/136816
     """
 
     root_cause = "masking: mask generation"
@@ -177,11 +190,13 @@ class BiasLost(Fault):
     """Keep of an additive mask only where it is -inf, and forget the finite numbers in it.
 
     Why it is wrong:
-        An additive mask can carry distances, relative positions, a learned preference. Reduced to visible and hidden it still masks
-        perfectly, so every test of masking passes; what the model knew of positions is gone, and a learned bias gets no gradient.
+        An additive mask can carry distances, relative positions, a learned preference. Reduced to visible and hidden it still
+        masks perfectly, so every test of masking passes; what the model knew of positions is gone, and a learned bias gets no
+        gradient.
 
     When it shows:
-        When a query sees at least two keys under a bias. Where all that is finite is 0, only the gradient of the mask is missing.
+        When a query sees at least two keys under a bias. Where all that is finite is 0, only the gradient of the mask is
+        missing.
 
     Seen in the wild:
         https://github.com/keras-team/keras-hub/pull/2977
@@ -197,41 +212,3 @@ class BiasLost(Fault):
     @staticmethod
     def visible(case: Case) -> bool:
         return sways(case) or gradient_of_mask_counts(case)
-
-
-class HiddenByAnyBias(Fault):
-    """Read an additive mask with `== 0`, so that any bias hides the key it was meant for.
-
-    Why it is wrong:
-        Zero is visible and -inf is hidden, but between them lies every bias. What was to make a key a little less likely, or more
-        likely, now removes it.
-
-    When it shows:
-        On every mask that carries a bias. On one of zeros and -inf the values are right; the mask only gets no gradient.
-
-    Seen in the wild:
-        https://github.com/huggingface/transformers/pull/38094
-    """
-
-    root_cause = "masking: mask generation"
-
-    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
-        if attn_mask is not None and attn_mask.is_floating_point():
-            attn_mask = attn_mask == 0
-        return super().mask(scores, attn_mask, is_causal)
-
-    @staticmethod
-    def visible(case: Case) -> bool:
-        biased = has_mask(case) and case.encoding == "bias" and bool(visible_keys(case).any())
-        return biased or gradient_of_mask_counts(case)
-
-
-def sways(case: Case) -> bool:
-    """Is there a finite bias where a query has a choice?"""
-    return has_mask(case) and case.encoding == "bias" and chooses(case)
-
-
-def gradient_of_mask_counts(case: Case) -> bool:
-    """Is there an additive mask whose gradient is not zero: one under which an attending query has a choice?"""
-    choosing = visible_keys(case).sum(-1, keepdim=True) > 1  # [B, h, T, 1]
-    return has_mask(case) and case.encoding != "bool" and bool((choosing & attending_rows(case)).any())

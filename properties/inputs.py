@@ -1,7 +1,8 @@
 """The tensors of a case, and the small changes to them that laws compare.
 
 Every method returns new `Inputs` and touches nothing of the old. They permute, select and re-encode, and bring in nothing that
-the case does not have. So a fault that cannot show on a case cannot show on what a law makes of it.
+the case does not have. So a fault that cannot show on a case cannot show on what a law makes of it. Whether T = S is such a fact
+of the case too: laws refrain from a change that would make it or break it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,11 @@ class Inputs:
         return self.x.shape[0], self.num_heads, self.x.shape[1], self.keys.shape[1]
 
     @property
+    def square(self) -> bool:
+        """Are there as many queries as keys?"""
+        return self.x.shape[1] == self.keys.shape[1]
+
+    @property
     def d_head(self) -> int:
         return self.weights.w_q.shape[0] // self.num_heads
 
@@ -87,7 +93,7 @@ class Inputs:
         return self.bias() > -math.inf
 
     def attending(self) -> Tensor:
-        """Which queries see a key in every head, bool `[B, T]`; what the others get is for the law of empty rows to judge."""
+        """Which queries see a key in every head, bool `[B, T]`."""
         return self.visible().any(-1).all(1)
 
     # The same problem otherwise: rows, tokens, heads.

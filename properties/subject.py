@@ -43,7 +43,6 @@ class Supports:
     dropout: bool = True
     gradients: bool = True
     empty_rows: str = "zero"  # what a query that sees no key gets: "zero", "nan", "uniform" (the mean of all keys), "undefined"
-    empty_batch: bool = True  # a batch without samples
     module: bool = True  # is a module, whose parameters can be listed, saved and loaded
     ignores_nonfinite_hidden: bool = False  # NaN and infinity in tokens that no query may see change nothing
 
@@ -105,6 +104,11 @@ class Subject:
     def dtype(self) -> torch.dtype:
         """The widest dtype, in which laws are judged."""
         return getattr(torch, self.supports.dtypes[0])  # type: ignore[no-any-return]
+
+    def judged(self, inputs: Inputs) -> Tensor:
+        """Which rows of the output are compared, bool `[B, T]`: all, or, if empty rows are not zero, those with no empty head."""
+        attending = inputs.attending()
+        return torch.ones_like(attending) if self.supports.empty_rows == "zero" else attending
 
     def layer(self, inputs: Inputs) -> Layer:
         """Build a layer for these inputs, or raise `Broken`."""

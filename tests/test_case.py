@@ -82,7 +82,9 @@ def test_masks_are_what_they_are_called(mask: str) -> None:
             assert not visible[..., s > t + case.S - case.T].any()
 
 
-@pytest.mark.parametrize(("layout", "strides"), [("transposed", (8, 16, 1)), ("strided", (48, 16, 2)), ("contiguous", (24, 8, 1))])
+@pytest.mark.parametrize(
+    ("layout", "strides"), [("transposed", (8, 16, 1)), ("strided", (48, 16, 2)), ("contiguous", (24, 8, 1))]
+)
 def test_layouts_are_laid_out(layout: str, strides: tuple[int, ...]) -> None:
     plain = make_inputs(Case(batch=2, queries=3, num_heads=2, d_head=4)).x
     x = make_inputs(Case(batch=2, queries=3, num_heads=2, d_head=4, layout=layout)).x

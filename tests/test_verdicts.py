@@ -60,7 +60,9 @@ def test_a_broken_answer_is_a_failure(answers: Callable[[Tensor], Any], evidence
 
 
 @pytest.mark.parametrize("law", PROPERTIES, ids=lambda law: law.name)
-@pytest.mark.parametrize("answers", [forbid_backward, lambda x: (x, None), lambda x: 1 / 0], ids=["backward", "identity", "raising"])
+@pytest.mark.parametrize(
+    "answers", [forbid_backward, lambda x: (x, None), lambda x: 1 / 0], ids=["backward", "identity", "raising"]
+)
 def test_no_law_crashes_on_it(law: Property, answers: Callable[[Tensor], Any]) -> None:
     broken = subject_that(answers)
     if law.not_applicable(broken) is None:

@@ -49,7 +49,6 @@ def multihead_attention() -> Subject:
             grouped_heads=False,
             training_weights=False,  # they are returned after dropout
             empty_rows="nan",
-            empty_batch=False,  # raises with a mask for every head: it reshapes to -1 with no element to go by
         ),
     )
 

@@ -20,7 +20,7 @@ def a_shift_of_all_keys_changes_nothing(subject: Subject, case: Case) -> None:
     shifted = inputs.with_weights(w_k=w_k)
     bound = bounds(inputs, subject.dtype).output + bounds(shifted, subject.dtype).output
     want = layer(inputs).output
-    assert_close(layer(shifted).output, want, bound, "output, all keys shifted", inputs.attending()[..., None])
+    assert_close(layer(shifted).output, want, bound, "output, all keys shifted", subject.judged(inputs)[..., None])
 
 
 def values_enter_linearly(subject: Subject, case: Case) -> None:
@@ -32,7 +32,7 @@ def values_enter_linearly(subject: Subject, case: Case) -> None:
     whole = inputs.with_weights(w_v=w.w_v + other, b_v=None if w.b_v is None else 2 * w.b_v)
     bound = torch.stack([bounds(i, subject.dtype).output for i in (*parts, whole)]).sum(0)
     got = layer(parts[0]).output + layer(parts[1]).output
-    assert_close(got, layer(whole).output, bound, "sum of outputs for two sets of values", inputs.attending()[..., None])
+    assert_close(got, layer(whole).output, bound, "sum of outputs for two sets of values", subject.judged(inputs)[..., None])
 
 
 PROPERTIES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from properties.case import EXPLICIT, HIDING, Case
 from properties.compare import assert_close
@@ -16,17 +17,18 @@ def a_sample_alone_gives_its_own_rows(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     want = layer(inputs).output
     bound = rounding(case, subject.dtype).output
-    attending = inputs.attending()[..., None]
+    judged = subject.judged(inputs)[..., None]
     for b in range(case.batch):
         row = torch.tensor([b])
-        assert_close(layer(inputs.rows(row)).output, want[row], bound[row], f"output of sample {b} alone", attending[row])
+        assert_close(layer(inputs.rows(row)).output, want[row], bound[row], f"output of sample {b} alone", judged[row])
 
 
 def padding_changes_nothing(subject: Subject, case: Case) -> None:
     """More padding, any amount on any side, leaves the rows of the real tokens as they are."""
     layer, inputs = subject.start(case)
-    # Padding brings in no second token and no first hidden key: what a fault needs to show must be in the case.
-    if inputs.visible().all() or case.S == 1:
+    visible = inputs.visible()
+    # What a fault needs to show must be in the case: a row that sees one key and not another. Padding is not to bring it in.
+    if not (~visible & visible.any(-1, keepdim=True)).any():
         return
     random = case.generator("law")
     at, amount = int(torch.randint(case.S + 1, (), generator=random)), int(torch.randint(1, 4, (), generator=random))
@@ -34,10 +36,18 @@ def padding_changes_nothing(subject: Subject, case: Case) -> None:
     real = (
         torch.cat([torch.arange(at), torch.arange(at + amount, case.S + amount)]) if case.keys is None else torch.arange(case.T)
     )
+    padded = inputs.insert_padding(at, padding)
+    if padded.square != inputs.square or (case.keys is None and _symmetric(inputs.mask)):
+        return
     bound = rounding(case, subject.dtype).output
     want = layer(inputs).output
-    got = layer(inputs.insert_padding(at, padding)).output[:, real]
-    assert_close(got, want, bound, f"output with {amount} padding tokens at {at}", inputs.attending()[..., None])
+    got = layer(padded).output[:, real]
+    assert_close(got, want, bound, f"output with {amount} padding tokens at {at}", subject.judged(inputs)[..., None])
+
+
+def _symmetric(mask: Tensor | None) -> bool:
+    """Is the mask its own transpose? With padding it is no longer, for padding is hidden and yet asks."""
+    return mask is not None and mask.shape[-2] == mask.shape[-1] and bool((mask == mask.mT).all())
 
 
 PROPERTIES = (

@@ -24,7 +24,7 @@ def the_future_does_not_change_the_past(subject: Subject, case: Case) -> None:
     new[:, start:] = torch.randn(new[:, start:].shape, generator=random, dtype=torch.float64).to(new.dtype)
     bound = rounding(case, subject.dtype).output[:, :past]
     want, got = layer(inputs).output[:, :past], layer(inputs.with_keys(new)).output[:, :past]
-    assert_close(got, want, bound, f"output, keys from {start} on changed", inputs.attending()[:, :past, None])
+    assert_close(got, want, bound, f"output, keys from {start} on changed", subject.judged(inputs)[:, :past, None])
 
 
 def no_gradient_flows_from_hidden_keys(subject: Subject, case: Case) -> None:
@@ -34,10 +34,13 @@ def no_gradient_flows_from_hidden_keys(subject: Subject, case: Case) -> None:
     """
     layer, inputs = subject.start(case)
     visible = inputs.visible().any(1)  # [B, T, S]
-    if not inputs.attending().all() and not subject.supports.finite_empty_rows:
+    judged = subject.judged(inputs)
+    if not judged.all() and not subject.supports.finite_empty_rows:
         return
     random = case.generator("law")
     b, t = (int(torch.randint(size, (), generator=random)) for size in (case.batch, case.T))
+    if not judged[b, t]:
+        return
     leaves, named = inputs.leaves()
     row = layer(leaves, grad=True).output[b, t]
     if not row.requires_grad:
@@ -66,7 +69,7 @@ def a_prefix_gives_the_first_rows(subject: Subject, case: Case) -> None:
     prefix = inputs.first(case.T - fewer, case.S - fewer)
     bound = rounding(case, subject.dtype).output[:, : case.T - fewer]
     want = layer(inputs).output[:, : case.T - fewer]
-    assert_close(layer(prefix).output, want, bound, "output of a prefix", prefix.attending()[..., None])
+    assert_close(layer(prefix).output, want, bound, "output of a prefix", subject.judged(prefix)[..., None])
 
 
 def the_flag_means_its_mask(subject: Subject, case: Case) -> None:
@@ -75,7 +78,7 @@ def the_flag_means_its_mask(subject: Subject, case: Case) -> None:
     explicit = replace(inputs, mask=_with_the_flag_in_it(inputs), is_causal=False)
     bound = rounding(case, subject.dtype).output
     want = layer(explicit).output
-    assert_close(layer(inputs).output, want, bound, "output with is_causal", inputs.attending()[..., None])
+    assert_close(layer(inputs).output, want, bound, "output with is_causal", subject.judged(inputs)[..., None])
 
 
 def _with_the_flag_in_it(inputs: Inputs) -> torch.Tensor:

@@ -71,7 +71,7 @@ def _noise(case: Case, like: Tensor) -> Tensor:
 
 def _assert_changed(subject: Subject, case: Case, layer: Layer, before: Inputs, after: Inputs, rows: Tensor, what: str) -> None:
     """Raise unless each of the `rows`, bool [B, T], differs by more than rounding explains."""
-    rows = rows & before.attending()
+    rows = rows & subject.judged(before)
     bound = rounding(case, subject.dtype).output
     change = (layer(after).output - layer(before).output).abs().to(torch.float64)
     still = rows & ~(change > bound).any(-1)

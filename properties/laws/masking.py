@@ -14,7 +14,7 @@ from properties.compare import assert_close
 from properties.inputs import Inputs, split_heads
 from properties.oracle import truth
 from properties.property import Property
-from properties.rounding import rounding
+from properties.rounding import bounds, rounding
 from properties.subject import Subject
 
 
@@ -30,10 +30,12 @@ def hidden_keys_can_be_deleted(subject: Subject, case: Case) -> None:
     if not 0 < len(kept) < case.S:
         return
     less = whole.take_tokens(kept) if case.keys is None else whole.take_keys(kept)
+    if less.square != whole.square:
+        return
     rows = kept if case.keys is None else torch.arange(case.T)
     bound = rounding(case, subject.dtype).output[sample][:, rows]
     want = layer(whole).output[:, rows]
-    assert_close(layer(less).output, want, bound, "output without the hidden keys", less.attending()[..., None])
+    assert_close(layer(less).output, want, bound, "output without the hidden keys", subject.judged(less)[..., None])
 
 
 def content_of_hidden_keys_is_irrelevant(subject: Subject, case: Case) -> None:
@@ -42,12 +44,20 @@ def content_of_hidden_keys_is_irrelevant(subject: Subject, case: Case) -> None:
     A mask that only makes a key unlikely is beaten by a large score; weights that are only nearly 0 let a large value through.
     """
     layer, inputs = subject.start(case)
-    t = _some(case, case.T)
-    hidden = _hidden_from(inputs, t)
-    bound = rounding(case, subject.dtype).output[:, t]
-    want = layer(inputs).output[:, t]
-    got = layer(inputs.with_keys(_poison(case, inputs, hidden, 1e30))).output[:, t]
-    assert_close(got, want, bound, f"output of query {t}, the content of its hidden keys changed", inputs.attending()[:, t, None])
+    inputs = inputs.with_identity_out()  # a row of one head is judged by what this head may not see
+    visible = inputs.visible()
+    unaware = ~visible & visible.any(-1, keepdim=True)  # [B, h, T, S]: the query sees others, but not this one
+    if case.keys is None:
+        unaware &= ~torch.eye(case.T, dtype=torch.bool)  # to change a token changes its own query
+    noise = torch.randn(inputs.keys.shape, generator=case.generator("law"), dtype=torch.float64).to(inputs.x.dtype) * 1e30
+    bound = bounds(inputs, subject.dtype).heads
+    want = split_heads(layer(inputs).output, case.d_head)
+    for s in unaware.flatten(0, 2).any(0).nonzero().flatten().tolist():
+        for content in (noise[:, s], -noise[:, s]):  # of the scores that it makes, one sign or the other is large
+            keys = inputs.keys.clone()
+            keys[:, s] = content
+            got = split_heads(layer(inputs.with_keys(keys)).output, case.d_head)
+            assert_close(got, want, bound, f"1e30 in key {s}, hidden from this query: merged heads", unaware[..., s, None])
 
 
 def nonfinite_hidden_tokens_are_irrelevant(subject: Subject, case: Case) -> None:
@@ -59,7 +69,7 @@ def nonfinite_hidden_tokens_are_irrelevant(subject: Subject, case: Case) -> None
     unseen = ~inputs.visible().flatten(1, 2).any(1)  # [B, S]
     bound = rounding(case, subject.dtype).output
     want = layer(inputs).output
-    judged = inputs.attending() if case.keys is not None else inputs.attending() & ~unseen
+    judged = subject.judged(inputs) if case.keys is not None else subject.judged(inputs) & ~unseen
     for value in (math.nan, math.inf):
         got = layer(inputs.with_keys(inputs.keys.masked_fill(unseen[..., None], value))).output
         assert_close(got, want, bound, f"output with {value} in unseen tokens", judged[..., None])
@@ -72,7 +82,7 @@ def a_mask_may_be_written_in_any_form(subject: Subject, case: Case) -> None:
     bound = rounding(case, subject.dtype).output
     for form, mask in _forms(inputs, subject.supports.encodings):
         got = layer(replace(inputs, mask=mask)).output
-        assert_close(got, want, bound, f"output with {form}", inputs.attending()[..., None])
+        assert_close(got, want, bound, f"output with {form}", subject.judged(inputs)[..., None])
 
 
 def empty_rows_are_as_declared(subject: Subject, case: Case) -> None:
@@ -118,23 +128,6 @@ def empty_rows_harm_no_gradient(subject: Subject, case: Case) -> None:
     for name, gradient in zip(named, torch.autograd.grad(loss, list(named.values()), allow_unused=True), strict=True):
         if gradient is not None and not gradient.isfinite().all():
             raise AssertionError(f"the gradient of {name} is not finite, though only rows that see a key are used")
-
-
-def _some(case: Case, size: int) -> int:
-    return int(torch.randint(size, (), generator=case.generator("law")))
-
-
-def _hidden_from(inputs: Inputs, t: int) -> Tensor:
-    """Which keys query t sees in no head, [B, S]; in self-attention not itself, for changing it changes the query."""
-    hidden = ~inputs.visible()[:, :, t].any(1)
-    if inputs.context is None:
-        hidden[:, t] = False
-    return hidden
-
-
-def _poison(case: Case, inputs: Inputs, where: Tensor, size: float) -> Tensor:
-    noise = torch.randn(inputs.keys.shape, generator=case.generator("law"), dtype=torch.float64) * size
-    return inputs.keys.where(~where[..., None], noise.to(inputs.x.dtype))
 
 
 def _forms(inputs: Inputs, encodings: frozenset[str]) -> Iterator[tuple[str, Tensor]]:

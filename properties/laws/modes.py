@@ -15,7 +15,6 @@ from properties.property import Property
 from properties.rounding import bounds, rounding
 from properties.subject import Layer, Subject
 
-AXES = ("samples", "heads", "queries", "keys")
 ROWS = 48  # looked at, at least: that a wrong row passes for a subset by chance is at most 5/8 likely for each
 DRAWS = (
     100  # at most: that two weights drawn apart agree in all of them has probability (5/8)**100, 4e-21; most differ in the first
@@ -30,7 +29,7 @@ def evaluation_ignores_dropout(subject: Subject, case: Case) -> None:
     want = subject.layer(without)(without).output
     for call in ("first", "second"):
         got = layer(inputs).output
-        assert_close(got, want, bound, f"output of the {call} call in evaluation", inputs.attending()[..., None])
+        assert_close(got, want, bound, f"output of the {call} call in evaluation", subject.judged(inputs)[..., None])
 
 
 def modes_agree_without_dropout(subject: Subject, case: Case) -> None:
@@ -43,7 +42,7 @@ def modes_agree_without_dropout(subject: Subject, case: Case) -> None:
     for training, grad in ((True, False), (True, True), (False, True), (False, False)):
         got = layer(inputs.leaves()[0] if grad else inputs, training=training, grad=grad)
         mode = f"{'training' if training else 'evaluation'} {'with' if grad else 'without'} gradients"
-        assert_close(got.output, want.output, bound.output, f"output in {mode}", inputs.attending()[..., None])
+        assert_close(got.output, want.output, bound.output, f"output in {mode}", subject.judged(inputs)[..., None])
         if want.weights is not None and (subject.supports.training_weights or not training):
             some = inputs.visible().any(-1, keepdim=True)
             assert_close(got.need_weights(), want.weights, bound.weights, f"weights in {mode}", some)
@@ -56,9 +55,10 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
     wrong dropout; the subset is not.
     """
     layer, inputs = subject.start(case)
-    judged = inputs.attending()[:, None].expand(inputs.scores_shape[:3])  # [B, h, T]
+    judged = subject.judged(inputs)[:, None].expand(inputs.scores_shape[:3])  # [B, h, T]
     dropped = _Dropped(subject, case, inputs)
-    for _ in range(-(-ROWS // judged.numel())):
+    layer(inputs)  # an evaluation in between must not switch it off
+    for _ in range(-(-ROWS // max(1, int(judged.sum())))):
         wrong = judged & ~dropped.fits(layer)
         if wrong.any():
             b, i, t = (int(n) for n in wrong.nonzero()[0])
@@ -68,16 +68,20 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
 def dropout_is_drawn_for_every_weight(subject: Subject, case: Case) -> None:
     """Which weights are dropped differs between samples, heads, queries and keys: each is drawn for itself."""
     layer, inputs = subject.start(case)
-    visible = inputs.visible() & inputs.attending()[:, None, :, None]
-    same = {name: visible & visible.roll(1, axis) for axis, name in enumerate(AXES) if visible.shape[axis] > 1}
+    visible = inputs.visible() & subject.judged(inputs)[:, None, :, None]
+    pairs = [(axis, by) for axis, size in enumerate(visible.shape) for by in range(1, size)]
+    same = {(axis, by): visible & visible.roll(by, axis) for axis, by in pairs}  # of these, nothing has told the two apart yet
     dropped = _Dropped(subject, case, inputs)
     for _ in range(DRAWS):
         kept = dropped.kept(layer)
-        same = {name: equal & (kept == kept.roll(1, AXES.index(name))) for name, equal in same.items()}
-        if not any(equal.any() for equal in same.values()):
+        same = {(axis, by): equal & (kept == kept.roll(by, axis)) for (axis, by), equal in same.items()}
+        same = {pair: equal for pair, equal in same.items() if equal.any()}
+        if not same:
             return
-    name, at = next((name, equal.nonzero()[0].tolist()) for name, equal in same.items() if equal.any())
-    raise AssertionError(f"in {DRAWS} draws, weight {at} was dropped exactly when its neighbour among the {name} was")
+    (axis, by), equal = next(iter(same.items()))
+    one = equal.nonzero()[0].tolist()
+    other = [(n - by) % visible.shape[i] if i == axis else n for i, n in enumerate(one)]
+    raise AssertionError(f"in {DRAWS} draws, weight {one} [b, h, t, s] was dropped exactly when {other} was")
 
 
 def training_returns_the_weights_before_dropout(subject: Subject, case: Case) -> None:
@@ -86,6 +90,36 @@ def training_returns_the_weights_before_dropout(subject: Subject, case: Case) ->
     want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
     got = layer(inputs, training=True).need_weights()
     assert_close(got, want.weights, bound.weights, "weights in training", inputs.visible().any(-1, keepdim=True))
+
+
+def the_gradient_is_that_of_the_dropped_weights(subject: Subject, case: Case) -> None:
+    """In training, the gradient belongs to the weights that were kept: it is the slope of the output they gave.
+
+    The output is linear in the values, so along W_V the slope is a difference, and exact.
+    """
+    layer, inputs = subject.start(case)
+    judged = subject.judged(inputs)
+    if not judged.all() and not subject.supports.finite_empty_rows:
+        return
+    random = case.generator("law")
+    cotangent = torch.randn(inputs.x.shape, generator=random, dtype=torch.float64) * judged[..., None]
+    step = torch.randn(inputs.weights.w_v.shape, generator=random, dtype=torch.float64).to(inputs.x.dtype)
+    moved = inputs.with_weights(w_v=inputs.weights.w_v + step)
+    leaves, named = inputs.leaves()
+    state = torch.get_rng_state()
+
+    def weighted(inputs: Inputs, grad: bool = False) -> Tensor:
+        torch.set_rng_state(state)  # drop the same weights each time
+        return (layer(inputs, training=True, grad=grad).output.to(torch.float64) * cotangent).sum()
+
+    value = weighted(leaves, grad=True)
+    if not value.requires_grad:
+        return  # `gradients_are_those_of_the_formula` says so
+    (gradient,) = torch.autograd.grad(value, [named["w_v"]], allow_unused=True)
+    slope = torch.zeros_like(value) if gradient is None else (gradient.to(torch.float64) * step).sum()
+    errors = [(bounds(i, subject.dtype).output * cotangent.abs()).sum() for i in (inputs, moved)]
+    bound = 2 * float(sum(errors, torch.zeros(()))) / (1 - case.dropout)  # of the two values, and as much for the slope
+    assert_close(slope, weighted(moved) - value, bound, "slope along W_V")
 
 
 class _Dropped:
@@ -119,6 +153,11 @@ PROPERTIES = (
     Property(law=modes_agree_without_dropout, where={"dropout": (0.0,)}),
     Property(law=dropout_drops_single_weights, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
     Property(law=dropout_is_drawn_for_every_weight, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(
+        law=the_gradient_is_that_of_the_dropped_weights,
+        needs=("dropout", "gradients"),
+        where={"dropout": (0.5, 0.25)},
+    ),
     Property(
         law=training_returns_the_weights_before_dropout,
         needs=("dropout", "weights", "training_weights"),

@@ -20,7 +20,7 @@ def rounding_explains_the_error(subject: Subject, case: Case) -> None:
         return
     layer = subject.layer(inputs)
     want, got = attend(inputs), layer(inputs)
-    assert_close(got.output, want.output, bound.output, "output", inputs.attending()[..., None])
+    assert_close(got.output, want.output, bound.output, "output", subject.judged(inputs)[..., None])
     if got.weights is not None and subject.supports.weights:
         assert_close(got.weights, want.weights, bound.weights, "weights", inputs.visible().any(-1, keepdim=True))
 
@@ -31,7 +31,7 @@ def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
     if bound.largest > torch.finfo(inputs.x.dtype).max / 4:
         return
     output = subject.layer(inputs)(inputs).output
-    assert_all(output.isfinite() | ~inputs.attending()[..., None], output, "the output must be finite")
+    assert_all(output.isfinite() | ~subject.judged(inputs)[..., None], output, "the output must be finite")
 
 
 def _rounded(case: Case) -> tuple[Inputs, Bounds]:

@@ -23,7 +23,7 @@ def output_is_the_formula(subject: Subject, case: Case) -> None:
     """
     layer, inputs = subject.start(case)
     want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
-    assert_close(layer(inputs).output, want.output, bound.output, "output", inputs.attending()[..., None])
+    assert_close(layer(inputs).output, want.output, bound.output, "output", subject.judged(inputs)[..., None])
 
 
 def weights_are_the_formula(subject: Subject, case: Case) -> None:
@@ -45,10 +45,10 @@ def gradients_are_those_of_the_formula(subject: Subject, case: Case) -> None:
     backward pass train a network that never learns what its forward pass computes.
     """
     layer, inputs = subject.start(case)
-    attending = inputs.attending()
-    if not attending.all() and not subject.supports.finite_empty_rows:
+    judged = subject.judged(inputs)
+    if not judged.all() and not subject.supports.finite_empty_rows:
         return
-    cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * attending[..., None]
+    cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * judged[..., None]
     ours, our_leaves = inputs.leaves()
     theirs, their_leaves = inputs.to(torch.float64).leaves()
     output = layer(ours, grad=True).output
@@ -72,6 +72,8 @@ def two_keys_share_by_the_sigmoid(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     keys = min(case.S, 2)
     pair = inputs.first(keys if case.keys is None else case.T, keys).with_identity_out()
+    if pair.square != inputs.square:
+        return
     q, k, v = pair.projected()
     first, last = v[:, :, :1], v[:, :, -1:]  # the same one, if there is only one key
     share = torch.sigmoid((q @ (k[:, :, :1] - k[:, :, -1:]).mT) / math.sqrt(case.d_head))  # [B, h, T, 1]

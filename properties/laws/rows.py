@@ -54,7 +54,7 @@ def weights_explain_the_output(subject: Subject, case: Case) -> None:
     true, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
     w = inputs.to(torch.float64).weights
     want = project(merge_heads(result.need_weights().to(torch.float64) @ true.values), w.w_o, w.b_o)
-    assert_close(result.output, want, bound.output, "output", inputs.attending()[..., None])
+    assert_close(result.output, want, bound.output, "output", subject.judged(inputs)[..., None])
 
 
 def constant_values_come_back(subject: Subject, case: Case) -> None:

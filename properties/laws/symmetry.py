@@ -17,20 +17,24 @@ def permuted_queries_give_permuted_rows(subject: Subject, case: Case) -> None:
     Queries and keys must move apart: a permutation of both at once is the usual test, and most mistakes survive it.
     """
     layer, inputs = subject.start(case)
+    if inputs.square:
+        return  # a mask that is its own transpose would lose that
     order = torch.randperm(case.T, generator=case.generator("law"))
     bound = rounding(case, subject.dtype).output
     want = layer(inputs).output[:, order]
     got = layer(inputs.take_queries(order)).output
-    assert_close(got, want, bound[:, order], "output of permuted queries", inputs.attending()[:, order, None])
+    assert_close(got, want, bound[:, order], "output of permuted queries", subject.judged(inputs)[:, order, None])
 
 
 def permuted_keys_change_nothing(subject: Subject, case: Case) -> None:
     """Keys, with their values and their columns of the mask, in another order give the same output, and permuted weights."""
     layer, inputs = subject.start(case)
+    if inputs.square:
+        return  # as above
     order = torch.randperm(case.S, generator=case.generator("law"))
     bound = rounding(case, subject.dtype)
     want, got = layer(inputs), layer(inputs.take_keys(order))
-    assert_close(got.output, want.output, bound.output, "output for permuted keys", inputs.attending()[..., None])
+    assert_close(got.output, want.output, bound.output, "output for permuted keys", subject.judged(inputs)[..., None])
     if want.weights is not None:
         some = inputs.visible().any(-1, keepdim=True)
         assert_close(got.need_weights(), want.weights[..., order], bound.weights[..., order], "weights of permuted keys", some)
@@ -44,10 +48,13 @@ def a_query_alone_gives_its_own_row(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     random = case.generator("law")
     kept = torch.randperm(case.T, generator=random)[: int(torch.randint(1, case.T + 1, (), generator=random))]
+    fewer = inputs.take_queries(kept)
+    if inputs.square or fewer.square:
+        return
     bound = rounding(case, subject.dtype).output
     want = layer(inputs).output[:, kept]
-    got = layer(inputs.take_queries(kept)).output
-    assert_close(got, want, bound[:, kept], "output of some of the queries", inputs.attending()[:, kept, None])
+    got = layer(fewer).output
+    assert_close(got, want, bound[:, kept], "output of some of the queries", subject.judged(inputs)[:, kept, None])
 
 
 def permuted_tokens_give_permuted_rows(subject: Subject, case: Case) -> None:
@@ -57,7 +64,7 @@ def permuted_tokens_give_permuted_rows(subject: Subject, case: Case) -> None:
     bound = rounding(case, subject.dtype).output
     want = layer(inputs).output[:, order]
     got = layer(inputs.take_tokens(order)).output
-    assert_close(got, want, bound[:, order], "output of permuted tokens", inputs.attending()[:, order, None])
+    assert_close(got, want, bound[:, order], "output of permuted tokens", subject.judged(inputs)[:, order, None])
 
 
 def self_attention_is_attention_to_oneself(subject: Subject, case: Case) -> None:
@@ -66,6 +73,8 @@ def self_attention_is_attention_to_oneself(subject: Subject, case: Case) -> None
     A layer that asks "is it the same tensor?" to choose its path answers differently for a copy.
     """
     layer, inputs = subject.start(case)
+    if case.S == 1 < case.T:
+        return  # x in the place of one key would bring in a choice
     alone = inputs.of_itself(None)
     want = layer(alone).output
     bound = bounds(alone, subject.dtype).output

@@ -1,0 +1,292 @@
+"""The causal flag: its triangle, where it is aligned, and how it gets on with a mask."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from attn.masks import causal_mask
+from faults.facts import chooses
+from faults.fault import Fault
+from faults.mask_meaning import gradient_of_mask_counts, hidden_by_the_tensor
+from properties.case import Case
+from properties.inputs import make_inputs
+
+
+def _both(attn_mask: Tensor | None, causal: Tensor) -> Tensor:
+    """Mask and triangle in one, as the clean step does it."""
+    if attn_mask is None:
+        return causal
+    return attn_mask & causal if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~causal, -math.inf)
+
+
+def _ones(scores: Tensor) -> Tensor:
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+
+
+# Facts.
+
+
+def _flagged(case: Case) -> bool:
+    return case.mask.startswith("is_causal")
+
+
+def _another_triangle_shows(case: Case, triangle: Tensor) -> bool:
+    """Does this triangle `[T, S]` differ from the right one on a key that the mask next to the flag leaves visible?"""
+    if not _flagged(case):
+        return False
+    mask = make_inputs(case).mask
+    left = torch.ones(1, dtype=torch.bool) if mask is None else mask if mask.dtype == torch.bool else mask > -math.inf
+    return bool((left & (triangle ^ causal_mask(case.T, case.S))).any())
+
+
+# Faults: the triangle.
+
+
+class CausalOffByOne(Fault):
+    """Draw the triangle one diagonal too far, so that every query sees its successor.
+
+    Why it is wrong:
+        Position t is asked to predict token t + 1, and is shown it. The loss falls to nearly nothing, and generation, which has
+        no next token to look at, falls apart.
+
+    When it shows:
+        With the flag and at least two queries, if the mask beside it leaves the successor of any query visible. The last has
+        none.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/issues/39408
+    """
+
+    root_cause = "masking: mask generation"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            *_, queries, keys = scores.shape
+            attn_mask = _both(attn_mask, _ones(scores).tril(keys - queries + 1))
+        return super().mask(scores, attn_mask, False)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _another_triangle_shows(case, torch.ones(case.T, case.S, dtype=torch.bool).tril(case.S - case.T + 1))
+
+
+class CausalWithoutItself(Fault):
+    """Draw the triangle without its diagonal, so that no query sees its own token.
+
+    Why it is wrong:
+        Hiding the future starts after the present. The first query is left with nothing to attend to, and every other one has
+        to do without the token that it stands on.
+
+    When it shows:
+        With the flag, if the mask beside it leaves any query the sight of its own position.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/issues/29623
+    """
+
+    root_cause = "masking: mask generation"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            *_, queries, keys = scores.shape
+            attn_mask = _both(attn_mask, _ones(scores).tril(keys - queries - 1))
+        return super().mask(scores, attn_mask, False)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _another_triangle_shows(case, torch.ones(case.T, case.S, dtype=torch.bool).tril(case.S - case.T - 1))
+
+
+class CausalReversed(Fault):
+    """Draw the other triangle: every query sees itself and the future, and none of the past.
+
+    Why it is wrong:
+        `triu` is right for a mask that says what to hide, `tril` for one that says what to show. Taken for the other, it
+        predicts the past from the future, which a copy of the input solves.
+
+    When it shows:
+        With the flag, wherever past and future are not both empty or hidden by the mask beside it: never with a single token.
+
+    Seen in the wild:
+        https://github.com/marin-community/levanter/pull/102
+        https://github.com/rasbt/LLMs-from-scratch/issues/1061
+    """
+
+    root_cause = "masking: mask generation"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            *_, queries, keys = scores.shape
+            attn_mask = _both(attn_mask, _ones(scores).triu(keys - queries))
+        return super().mask(scores, attn_mask, False)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _another_triangle_shows(case, torch.ones(case.T, case.S, dtype=torch.bool).triu(case.S - case.T))
+
+
+class CausalTopLeft(Fault):
+    """Align the triangle at the first query and the first key instead of at the last of both.
+
+    Why it is wrong:
+        Both alignments are in use and agree on squares. With a cache there are more keys than queries: aligned at the top left,
+        a new token sees the beginning of the text, and neither its own position nor what was just said.
+
+    When it shows:
+        With the flag and T != S, if the mask beside it leaves any of the keys visible on which the alignments differ.
+
+    Seen in the wild:
+        https://github.com/lucidrains/x-transformers/issues/187
+        https://github.com/google/flax/issues/5591
+        https://github.com/ml-explore/mlx/issues/2835
+        https://github.com/Dao-AILab/flash-attention/issues/282
+    """
+
+    root_cause = "masking: mask generation"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            attn_mask = _both(attn_mask, _ones(scores).tril())
+        return super().mask(scores, attn_mask, False)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _another_triangle_shows(case, torch.ones(case.T, case.S, dtype=torch.bool).tril())
+
+
+class SquareCausalMask(Fault):
+    """Build the causal mask from the number of queries alone, `[T, T]`.
+
+    Why it is wrong:
+        The scores are `[T, S]`. A square fits them while every token is both query and key; with a cache, or another sequence
+        to attend to, it does not. For a single query it is one True, which broadcasts, and happens to be right.
+
+    When it shows:
+        It raises with the flag, T != S and more than one query.
+
+    Seen in the wild:
+        https://github.com/meta-llama/llama/issues/899
+    """
+
+    root_cause = "masking: mask generation"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            attn_mask = _both(attn_mask, causal_mask(scores.shape[-2], device=scores.device))
+        return super().mask(scores, attn_mask, False)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _flagged(case) and case.T != case.S and case.T > 1
+
+
+# Faults: the flag and the mask.
+
+
+class CausalFlagDroppedWithMask(Fault):
+    """Obey the causal flag only if no mask is given.
+
+    Why it is wrong:
+        A padding mask says nothing about time. Whoever passes one next to the flag means both; here padding is hidden and the
+        future is not, so the leak begins with the first batch of unequal lengths.
+
+    When it shows:
+        With the flag and a mask together, if the mask leaves a key visible that the flag should hide.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/41966
+        https://github.com/huggingface/candle/pull/3632
+        https://github.com/huggingface/transformers/pull/30123
+    """
+
+    root_cause = "masking: mask application"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, attn_mask, is_causal and attn_mask is None)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.mask == "is_causal+padding" and _another_triangle_shows(case, torch.ones(case.T, case.S, dtype=torch.bool))
+
+
+class MaskDroppedWithCausalFlag(Fault):
+    """Let the causal flag replace the mask instead of joining it.
+
+    Why it is wrong:
+        The flag promises a triangle, and the fast path that serves it takes no other mask. The padding of a batch becomes
+        visible, and a bias is lost, without a word.
+
+    When it shows:
+        With the flag and a mask together, if the mask hides a key from a query that comes after it, or sways a choice between
+        two.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/96941
+        https://github.com/AI-Hypercomputer/maxtext/issues/878
+        https://github.com/NVIDIA/Megatron-LM/issues/7039
+    """
+
+    root_cause = "masking: mask application"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, None if is_causal else attn_mask, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        if case.mask != "is_causal+padding":
+            return False
+        hidden = bool(hidden_by_the_tensor(case).any())
+        return hidden or (case.encoding == "bias" and chooses(case)) or gradient_of_mask_counts(case)
+
+
+class CausalFlagDroppedWithDropout(Fault):
+    """Obey the causal flag on the fused path only, which a layer with dropout does not take.
+
+    Why it is wrong:
+        The fused kernel makes its own triangle, so none is built; where the kernel is not used, there is none. The option that
+        decides it has nothing to do with time, and nobody tests the two together.
+
+    When it shows:
+        With the flag and a dropout rate above 0, if a key is visible but for the flag. In evaluation too, for the rate is still
+        set.
+
+    Seen in the wild:
+        https://github.com/keras-team/keras/issues/23038
+        https://github.com/keras-team/keras/pull/23040
+    """
+
+    root_cause = "variant: dynamic dispatch"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, attn_mask, is_causal and self.dropout == 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.dropout > 0 and _another_triangle_shows(case, torch.ones(case.T, case.S, dtype=torch.bool))
+
+
+class NoMaskMeansCausal(Fault):
+    """Take the absence of a mask for a wish to be causal.
+
+    Why it is wrong:
+        In a decoder it saves building a mask. In an encoder, where no padding means no mask, the batch without padding is
+        suddenly attended to from left to right.
+
+    When it shows:
+        Without mask and flag, with more than one query.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/42820
+    """
+
+    root_cause = "variant: variant configuration"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, attn_mask, is_causal or attn_mask is None)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.mask == "none" and case.T > 1

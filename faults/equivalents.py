@@ -1,0 +1,259 @@
+"""Variants that look wrong and are right: no property may fail on them, and no reviewer should."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attn.masks import boolean_to_additive
+from faults.fault import Equivalent
+
+
+class DroppedKeyBias(Equivalent):
+    """Project the keys without the bias they have.
+
+    Why it is right:
+        The same vector added to every key adds the same number, its product with the query, to all scores of that query, and
+        the softmax does not see a common shift (`a_shift_of_all_keys_changes_nothing`). For the same reason its gradient is 0.
+
+    Seen in the wild:
+        Not in the log of reports yet.
+    """
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        context = x if context is None else context
+        weight_q, weight_k, weight_v = self.in_proj.weight.split(self.widths)
+        bias_q, _, bias_v = (None, None, None) if self.in_proj.bias is None else self.in_proj.bias.split(self.widths)
+        return F.linear(x, weight_q, bias_q), F.linear(context, weight_k), F.linear(context, weight_v, bias_v)
+
+
+class ScaleSplitOverQueriesAndKeys(Equivalent):
+    """Divide queries and keys by the fourth root of d_head each, instead of the scores by its square root.
+
+    Why it is right:
+        The score is linear in both, so the two factors multiply to the one that is wanted. Half precision likes it: no product
+        grows before it is scaled.
+
+    Seen in the wild:
+        https://github.com/getalp/Flaubert/pull/45
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        root = math.sqrt(math.sqrt(self.d_head))
+        return (q / root) @ (k / root).mT
+
+
+class ScoresScaledAfterTheProduct(Equivalent):
+    """Multiply first and divide the scores by the root of d_head afterwards, as the formula is written.
+
+    Why it is right:
+        The score is linear in the query, so it does not matter which of the two is divided. Only the range differs: the
+        unscaled product is what may not fit into half precision, and a product that nearly does not fit is nobody's mistake.
+
+    Seen in the wild:
+        https://github.com/getalp/Flaubert/pull/45
+        https://github.com/huggingface/transformers/pull/30199
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT / math.sqrt(self.d_head)
+
+
+class ShiftedScores(Equivalent):
+    """Take the largest score of each row off its scores before the softmax.
+
+    Why it is right:
+        The softmax does not see a common shift (`a_shift_of_all_keys_changes_nothing`), and so its gradient does not either. It
+        is what a careful softmax does inside; twice is as good as once.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/60939
+    """
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = (scores - scores.amax(dim=-1, keepdim=True)).softmax(dim=-1)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+
+class PositiveSoftmaxAxis(Equivalent):
+    """Say `dim=3` where everybody says `dim=-1`.
+
+    Why it is right:
+        Scores always have four axes here, `[B, h, T, S]`, and the fourth holds the keys. It is a trap all the same: the day
+        they have three or five, it is another axis (`softmax-over-queries`, `softmax-over-heads`).
+
+    Seen in the wild:
+        https://github.com/FudanNLP/fastNLP/issues/254
+        https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/52
+    """
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = scores.softmax(dim=3)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+
+class FeaturesReversed(Equivalent):
+    """Compare queries and keys with their features in reverse order.
+
+    Why it is right:
+        A scalar product is a sum over features, in any order, as long as both sides have the same one. Names and orders of
+        learned features are free until weights from elsewhere are loaded.
+
+    Seen in the wild:
+        https://github.com/jsbaan/transformer-from-scratch/issues/1
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q.flip(-1) / math.sqrt(self.d_head)) @ k.flip(-1).mT
+
+
+class UninitialisedScores(Equivalent):
+    """Add the product of queries and keys to a buffer that nobody filled, with `beta=0`.
+
+    Why it is right:
+        `baddbmm` is documented to ignore the buffer if beta is 0, NaN and infinity included. One backend multiplied by 0
+        instead, and drew black images: the call was right, the backend was not.
+
+    Seen in the wild:
+        https://github.com/huggingface/diffusers/issues/14438
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        *heads, queries, _ = q.shape
+        buffer = torch.empty(math.prod(heads), queries, k.shape[2], dtype=q.dtype, device=q.device)
+        scores = torch.baddbmm(buffer, q.flatten(0, 1), k.flatten(0, 1).mT, beta=0, alpha=1 / math.sqrt(self.d_head))
+        return scores.view(*heads, queries, k.shape[2])  # [B*h, T, S] -> [B, h, T, S]
+
+
+class TriangleAboveTheDiagonal(Equivalent):
+    """Hide the future with `triu` and a diagonal of 1, and never mention the diagonal itself.
+
+    Why it is right:
+        `triu(diagonal=1)` keeps what lies strictly above the diagonal and is 0 on it: a query still sees itself. With more keys
+        than queries the triangle moves to the right by the difference, as `tril` does.
+
+    Seen in the wild:
+        https://github.com/pytorch/tutorials/issues/2250
+    """
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            *_, queries, keys = scores.shape
+            future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(1 + keys - queries)  # [T, S]
+            if attn_mask is None:
+                attn_mask = ~future
+            elif attn_mask.dtype == torch.bool:
+                attn_mask = attn_mask & ~future
+            else:
+                attn_mask = attn_mask.masked_fill(future, -math.inf)
+        return super().mask(scores, attn_mask, is_causal=False)
+
+
+class InfinityAddedTwice(Equivalent):
+    """Add the causal mask to the padding mask, both additive, so that some scores get -inf twice.
+
+    Why it is right:
+        -inf and -inf is -inf. It is the large finite number in its place that must not be added twice, for it overflows; and
+        that adds up to -inf in a row where nothing was meant to be infinite.
+
+    Seen in the wild:
+        https://github.com/NVIDIA-NeMo/Automodel/pull/2658
+        https://github.com/PaddlePaddle/PaddleNLP/pull/7501
+    """
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = boolean_to_additive(attn_mask, scores.dtype)
+        if is_causal:
+            *_, queries, keys = scores.shape
+            visible = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril(keys - queries)  # [T, S]
+            causal = boolean_to_additive(visible, scores.dtype)
+            attn_mask = causal if attn_mask is None else attn_mask + causal
+        return super().mask(scores, attn_mask, is_causal=False)
+
+
+class AllTrueMaskLeftOut(Equivalent):
+    """Throw away a boolean mask that hides nothing.
+
+    Why it is right:
+        Every score stays as it is with it and without it. What went wrong in the report is what came next: a causal flag was
+        consulted because there was no mask.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/42820
+    """
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is not None and attn_mask.dtype == torch.bool and bool(attn_mask.all()):
+            attn_mask = None
+        return super().mask(scores, attn_mask, is_causal)
+
+
+class KeyValueHeadsExpanded(Equivalent):
+    """Give each key/value head to its group by `expand` and `flatten`, without `repeat_interleave`.
+
+    Why it is right:
+        A new axis behind the heads, repeated and merged into them, gives 0 0 1 1
+        (`grouped_heads_are_full_heads_with_repeated_weights`). In front of them it would give 0 1 0 1, which is the mistake
+        that makes one look twice.
+
+    Seen in the wild:
+        https://github.com/apple/axlearn/pull/842
+    """
+
+    def expand_kv_heads(self, x: Tensor) -> Tensor:
+        group = self.num_heads // self.num_kv_heads
+        return x[:, :, None].expand(-1, -1, group, -1, -1).flatten(1, 2)  # [B, g, 1, S, d_head] -> [B, h, S, d_head]
+
+
+class KeyValueHeadsGathered(Equivalent):
+    """Look up the key/value head of each query head by its number, `i * g // h`.
+
+    Why it is right:
+        h is a multiple of g, so `i * g // h` is `i // (h // g)`, the head that the convention asks for
+        (`grouped_heads_are_full_heads_with_repeated_weights`).
+
+    Seen in the wild:
+        https://github.com/onnx/onnx/pull/7274
+    """
+
+    def expand_kv_heads(self, x: Tensor) -> Tensor:
+        return x[:, torch.arange(self.num_heads, device=x.device) * self.num_kv_heads // self.num_heads]
+
+
+class DropoutByHand(Equivalent):
+    """Draw the dropout mask with `rand`, keep what is at least p, and divide by 1 - p.
+
+    Why it is right:
+        A uniform number is below p with probability p, so each weight is dropped with probability p, for itself, and those that
+        are kept make up for the others on average. That the rows no longer sum to 1 is how it has to be
+        (`dropout_drops_single_weights`).
+
+    Seen in the wild:
+        https://github.com/facebookresearch/fairseq/issues/351
+    """
+
+    def drop(self, weights: Tensor) -> Tensor:
+        if not self.training:
+            return weights
+        kept = torch.rand_like(weights) >= self.dropout
+        return weights * kept / (1 - self.dropout)
+
+
+class MergeWithoutContiguous(Equivalent):
+    """Merge the heads with `reshape`, and no `contiguous()` after the transpose.
+
+    Why it is right:
+        `reshape` copies where a view is impossible, in the order of the axes as they are then. Only `view` needs to be told.
+        What must not be left out is the transpose.
+
+    Seen in the wild:
+        https://github.com/aladdinpersson/Machine-Learning-Collection/issues/165
+    """
+
+    def merge_heads(self, heads: Tensor) -> Tensor:
+        batch, _, queries, _ = heads.shape
+        return heads.transpose(1, 2).reshape(batch, queries, self.d_model)

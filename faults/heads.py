@@ -1,0 +1,293 @@
+"""Heads that read the wrong key/value head, share their weights, or are put together from the wrong pieces."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from faults.facts import chooses, grouped, visible_keys
+from faults.fault import Fault
+from properties.case import Case
+
+
+def _whole_rows(case: Case) -> Tensor:
+    """Which queries see a key in every head, bool `[B, T]`: those whose output is judged."""
+    return visible_keys(case).any(-1).all(1)
+
+
+class TiledKvHeads(Fault):
+    """Repeat the key/value heads as a block, 0 1 0 1, instead of each for its group, 0 0 1 1.
+
+    Why it is wrong:
+        `repeat` tiles, `repeat_interleave` repeats in place. Query head i then reads key/value head i % g where i // (h // g)
+        is meant; every shape fits, and weights trained under the other order are read by the wrong heads.
+
+    When it shows:
+        With grouped heads, unless all share one key/value head.
+
+    Seen in the wild:
+        https://github.com/onnx/onnx/pull/7274
+        https://github.com/apple/axlearn/pull/842
+    """
+
+    root_cause = "variant: variant configuration"
+
+    def expand_kv_heads(self, x: Tensor) -> Tensor:
+        return x.repeat(1, self.num_heads // self.num_kv_heads, 1, 1)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        head = torch.arange(case.num_heads)
+        misread = head % case.g != head // (case.num_heads // case.g)
+        wrong_weights = (visible_keys(case)[:, misread].sum(-1) > 1).any()
+        return bool(misread.any() and (wrong_weights or _whole_rows(case).any()))
+
+
+class UnexpandedKvHeads(Fault):
+    """Leave the key/value heads as few as they are, and let the matrix product see to it.
+
+    Why it is wrong:
+        One key/value head broadcasts over all query heads, so that case works. Any other number fits no broadcast.
+
+    When it shows:
+        With grouped heads, unless all share one key/value head; always loudly.
+
+    Seen in the wild:
+        https://github.com/paiml/aprender/pull/2010
+        https://github.com/EricLBuehler/candle-vllm/pull/52
+    """
+
+    root_cause = "variant: variant configuration"
+
+    def expand_kv_heads(self, x: Tensor) -> Tensor:
+        return x
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return grouped(case) and case.g > 1
+
+
+class TokensRepeatedForKvHeads(Fault):
+    """Repeat the key/value heads along the axis of the tokens.
+
+    Why it is wrong:
+        The helper was written for `[B, T, h, d_head]`, and here it meets `[B, h, T, d_head]`, or the other way round: the
+        axis it expands is the sequence. There are now several copies of every key, and still too few heads.
+
+    When it shows:
+        With grouped heads.
+
+    Seen in the wild:
+        https://github.com/ByteDance-Seed/VeOmni/pull/162
+        https://github.com/PrimeIntellect-ai/prime-rl/pull/2681
+    """
+
+    root_cause = "variant: variant configuration"
+
+    def expand_kv_heads(self, x: Tensor) -> Tensor:
+        return x.repeat_interleave(self.num_heads // self.num_kv_heads, dim=2)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return grouped(case)
+
+
+class ElementwiseScores(Fault):
+    """Multiply queries and keys element by element and sum the features, instead of comparing each query with each key.
+
+    Why it is wrong:
+        Token t is compared with itself, and every query is handed the same row of these scores. It is a softmax over how much
+        each token resembles itself.
+
+    When it shows:
+        With more than one query: for T != S it raises, else it shows for a query that sees two keys or more. For a single
+        query the product broadcasts, and is right.
+
+    Seen in the wild:
+        https://github.com/heykeetae/Self-Attention-GAN/issues/7
+    """
+
+    root_cause = "score: implementation"
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = (q * k).sum(dim=-1) / math.sqrt(self.d_head)  # [B, h, T], or [B, h, S] for T = 1
+        return scores[:, :, None].repeat(1, 1, q.shape[2], 1)  # [B, h, T, S]
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.T > 1 and (case.T != case.S or chooses(case))
+
+
+class AveragedHeads(Fault):
+    """Average the weights over the heads, and let every head use the average.
+
+    Why it is wrong:
+        Heads exist to attend to different things. With one set of weights for all of them, h heads are one head of mixed
+        opinions.
+
+    When it shows:
+        Wherever two heads would attend differently: for a query that sees two keys or more, or not the same ones in every
+        head.
+
+    Seen in the wild:
+        No report in the log.
+    """
+
+    root_cause = "qkv projection: head interaction"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = super().softmax(scores, empty)
+        return weights.mean(dim=1, keepdim=True).expand_as(weights)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        keys = visible_keys(case)
+        return case.num_heads > 1 and bool(chooses(case) or (keys != keys[:, :1]).any())
+
+
+class OnlyTheReturnedWeightsAveraged(Fault):
+    """Compute the output from the weights of each head, and return their average over the heads.
+
+    Why it is wrong:
+        The weights are asked for to see what each head attends to. The average has another shape, `[B, T, S]`, and may show a
+        pattern that no head has. The output is right, so nobody looks.
+
+    When it shows:
+        Always: even of a single head, the axis is missing.
+
+    Seen in the wild:
+        https://github.com/facebookresearch/fairseq/issues/3365
+    """
+
+    root_cause = "qkv projection: head interaction"
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, *, context: Tensor | None = None, is_causal: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        output, weights = super().forward(x, attn_mask, context=context, is_causal=is_causal)
+        return output, weights.mean(dim=1)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return True
+
+
+class WeightsTimesQueries(Fault):
+    """Mix the queries by the weights, instead of the values.
+
+    Why it is wrong:
+        The weights say how much of each key's value to take. Multiplied with the queries they mix whatever happens to have
+        the same index; the values are computed and dropped.
+
+    When it shows:
+        Whenever a query sees a key; for T != S and for grouped heads it raises.
+
+    Seen in the wild:
+        https://github.com/kvfrans/notes/issues/4
+    """
+
+    root_cause = "score: implementation"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, _ = super().project_in(x, context)
+        return q, k, q
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.T != case.S or grouped(case) or bool(_whole_rows(case).any())
+
+
+class TransposedWeights(Fault):
+    """Multiply the values by the transposed weights.
+
+    Why it is wrong:
+        The softmax made rows that sum to 1, one for each query, and the sum is taken along the columns. A query gets what
+        others give to the key of its index, in shares that sum to anything.
+
+    When it shows:
+        For T != S it raises. Else it shows unless all weights equal their mirror images, as where every query sees itself
+        alone.
+
+    Seen in the wild:
+        https://github.com/ok1zjf/VASNet/issues/25
+    """
+
+    root_cause = "score: implementation"
+
+    def combine(self, weights: Tensor, v: Tensor) -> Tensor:
+        return weights.mT @ v
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        if case.T != case.S:
+            return True
+        keys = visible_keys(case)
+        alone = keys & (keys.sum(-1, keepdim=True) == 1)  # weight 1, whatever the scores
+        unequal = (keys | keys.mT) & ~(alone & alone.mT)  # one of the two weights is a number that the other cannot be
+        judged = _whole_rows(case)[:, None] | ~keys.any(-1)  # [B, h, T]; also empty rows, which should have a zero context
+        return bool((unequal.any(-1) & judged).any())
+
+
+class BatchAndTimeExchanged(Fault):
+    """Take `[B, T, d]` for `[T, B, d]`, as a layer that wants the sequence first does with a batch that comes first.
+
+    Why it is wrong:
+        Every token attends to the tokens at its own position in the other samples, and never to its own sequence. Where the
+        sizes agree every shape fits, and a batch of one looks like attention that has given up.
+
+    When it shows:
+        Always: where batch, queries and keys are all one, the weights of an empty batch still have the wrong shape.
+
+    Seen in the wild:
+        https://github.com/aipixel/AEMatter/issues/3
+        https://github.com/IBM/TabFormer/pull/14
+        https://github.com/om-ai-lab/OmDet/issues/19
+        https://github.com/kyegomez/movie-gen/issues/8
+    """
+
+    root_cause = "qkv projection: dimension"
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, *, context: Tensor | None = None, is_causal: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        context = None if context is None else context.transpose(0, 1)
+        output, weights = super().forward(x.transpose(0, 1), attn_mask, context=context, is_causal=is_causal)
+        return output.transpose(0, 1), weights
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return True
+
+
+class BatchAndHeadsExchanged(Fault):
+    """Merge the heads as if they stood in front of the batch, `[h, B, T, d_head]`.
+
+    Why it is wrong:
+        `[B, h, ...]` and `[h, B, ...]` hold the same numbers in other places. The rows of a sample are put together from
+        heads of several samples.
+
+    When it shows:
+        With more than one sample and more than one head.
+
+    Seen in the wild:
+        https://github.com/gazelle93/Transformer-Various-Positional-Encoding/issues/1
+        https://github.com/hackiey/QAnet-pytorch/issues/2
+    """
+
+    root_cause = "qkv projection: head interaction"
+
+    def merge_heads(self, heads: Tensor) -> Tensor:
+        batch, num_heads, queries, _ = heads.shape
+        heads = heads.reshape(num_heads, batch, queries, self.d_head)
+        return heads.permute(1, 2, 0, 3).reshape(batch, queries, self.d_model)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        if case.batch == 1 or case.num_heads == 1:
+            return False
+        some = visible_keys(case).any(-1)  # [B, h, T]
+        moved = some.reshape(case.num_heads, case.batch, case.T).transpose(0, 1)
+        # A whole row gets a head of another sample; where no row is whole, an empty one may still get something.
+        return bool(_whole_rows(case).any() or (moved & ~some).any())

@@ -1,0 +1,375 @@
+"""Where and how a mask is applied: after the softmax, as a factor, with the wrong fill, in some modes only, or not at all."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from attn.masks import boolean_to_additive, causal_mask
+from faults.facts import has_empty_rows, visible_keys
+from faults.fault import Fault
+from faults.mask_meaning import (
+    also_written_as_boolean,
+    attends,
+    boolean_mask_hides,
+    gradient_of_mask_counts,
+    hidden_by_the_tensor,
+    hides_from_attending,
+    passes_booleans,
+    sways,
+)
+from properties.case import Case
+from properties.inputs import make_inputs
+from properties.rounding import bounds
+
+
+def whole_bias(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
+    """Mask and causal flag as one tensor to add, `[..., T, S]`, as the clean step makes it before it looks for empty rows."""
+    bias = scores.new_zeros(scores.shape[-2:])
+    if attn_mask is not None:
+        bias = boolean_to_additive(attn_mask, scores.dtype) if attn_mask.dtype == torch.bool else attn_mask
+    if is_causal:
+        bias = bias.masked_fill(~causal_mask(*scores.shape[-2:], device=scores.device), -math.inf)
+    return bias
+
+
+# Facts.
+
+
+def _tensor_sways_a_row(case: Case) -> bool:
+    """Does the mask tensor change the weights of any query that sees a key?"""
+    some = visible_keys(case).any(-1, keepdim=True)
+    return sways(case) or bool((hidden_by_the_tensor(case) & some).any())
+
+
+def _loss_of_the_tensor_shows(case: Case) -> bool:
+    """Does it show, outside of gradients and training, if mask tensors are ignored? A law may pass the causal flag as one."""
+    flagged = case.mask.startswith("is_causal") and hides_from_attending(case)
+    return sways(case) or flagged or bool(hidden_by_the_tensor(case).any())
+
+
+def _of_another_token(case: Case, hidden: Tensor) -> bool:
+    """Is one of these keys another token than the query it is hidden from? Then its content can be anything.
+
+    Queries that see no key at all are left out, here as in the laws about contents.
+    """
+    if case.keys is None:
+        hidden = hidden & ~torch.eye(case.T, dtype=torch.bool)
+    return bool((hidden & visible_keys(case).any(-1, keepdim=True)).any())
+
+
+# Faults: the order of mask and softmax.
+
+
+class MaskAfterSoftmax(Fault):
+    """Mask the weights instead of the scores: softmax over all keys, then zero those that are hidden.
+
+    Why it is wrong:
+        The hidden keys have taken their share before they are removed. What is left sums to less than 1, so every output
+        shrinks by an amount that depends on tokens nobody may see.
+
+    When it shows:
+        Whenever a query sees some keys and not others. An empty row comes out right.
+
+    Seen in the wild:
+        https://github.com/huggingface/pytorch-image-models/pull/2236
+        https://github.com/lucidrains/memory-compressed-attention/issues/2
+    """
+
+    root_cause = "masking: mask application"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        bias = whole_bias(scores, attn_mask, is_causal)
+        hidden = bias == -math.inf
+        return scores + bias.masked_fill(hidden, 0.0), hidden  # `softmax` zeroes what it is handed, afterwards
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        visible = visible_keys(case)
+        return bool((~visible & visible.any(-1, keepdim=True)).any())
+
+
+class MaskAfterSoftmaxRenormalised(Fault):
+    """Softmax over all keys, zero the hidden ones, and divide by what is left.
+
+    Why it is wrong:
+        On paper the division mends everything: the hidden share cancels. In numbers, a hidden key with a large score drives the
+        visible weights to 0 first, and 0 / 0 is no weight.
+
+    When it shows:
+        When a hidden key scores far above the visible ones, which only the contents of the hidden key decide; and in every
+        empty row.
+
+    Seen in the wild:
+        https://github.com/abisee/pointer-generator/issues/88
+    """
+
+    root_cause = "score: normalization"
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, *, context: Tensor | None = None, is_causal: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        q, k, v = self.project_in(x, context)
+        q, k, v = self.split_heads(q), self.split_heads(k), self.split_heads(v)
+        k, v = self.expand_kv_heads(k), self.expand_kv_heads(v)
+        scores = self.score(q, k)
+        bias = whole_bias(scores, attn_mask, is_causal)
+        hidden = bias == -math.inf
+        weights = self.softmax(scores + bias.masked_fill(hidden, 0.0), hidden)
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        heads = self.combine(self.drop(weights), v)
+        return self.project_out(self.merge_heads(heads)), weights
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return has_empty_rows(case) or _of_another_token(case, ~visible_keys(case))
+
+
+class MaskMultipliedBeforeSoftmax(Fault):
+    """Multiply the scores by the boolean mask, so that a hidden key scores 0.
+
+    Why it is wrong:
+        A factor of 0 hides a weight, not a score: exp(0) is 1. A hidden key gets the weight of a middling visible one, and
+        beats all whose score is negative.
+
+    When it shows:
+        Whenever a boolean mask hides a key.
+
+    Seen in the wild:
+        https://github.com/abisee/pointer-generator/issues/88
+    """
+
+    root_cause = "masking: mask application"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores, attn_mask = scores * attn_mask, None
+        return super().mask(scores, attn_mask, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return boolean_mask_hides(case)
+
+
+# Faults: the fill.
+
+
+class FiniteFill(Fault):
+    """Add -1e9 to the score of a hidden key instead of -inf.
+
+    Why it is wrong:
+        A penalty is not a mask. A score large enough outweighs any finite number, and training finds such scores: a model that
+        profits from the future learns to reach it. In an empty row all keys pay the same penalty, so none is hidden.
+
+    When it shows:
+        When a boolean mask hides a key whose content is large enough, and in every row that such a mask leaves empty.
+
+    Seen in the wild:
+        https://github.com/karpathy/minGPT/issues/75
+        https://github.com/huggingface/transformers/issues/17121
+        https://github.com/TransformerLensOrg/TransformerLens/pull/366
+    """
+
+    root_cause = "masking: mask application"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = (1.0 - attn_mask.to(scores.dtype)) * -1e9
+        return super().mask(scores, attn_mask, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        hidden = hidden_by_the_tensor(case)
+        in_empty_rows = bool((hidden & ~visible_keys(case).any(-1, keepdim=True)).any())
+        return passes_booleans(case) and (in_empty_rows or _of_another_token(case, hidden))
+
+
+class FillOverflowInHalf(Fault):
+    """Fill hidden scores with -1e9 whatever their dtype; half precision ends at -65504.
+
+    Why it is wrong:
+        A number that float32 takes for granted does not exist in float16. Depending on the operation the fill raises or becomes
+        -inf; here, `masked_fill` refuses. Nobody notices before the first run in half precision.
+
+    When it shows:
+        On every boolean mask in float16, hiding or not. In bfloat16, with its range of float32, all is well.
+
+    Seen in the wild:
+        https://github.com/google/flax/issues/982
+        https://github.com/huggingface/transformers/pull/17306
+    """
+
+    root_cause = "kernel: numerical precision"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is None or attn_mask.dtype != torch.bool:
+            return super().mask(scores, attn_mask, is_causal)
+        if is_causal:
+            attn_mask = attn_mask & causal_mask(*scores.shape[-2:], device=scores.device)
+        return scores.masked_fill(~attn_mask, -1e9), ~attn_mask.any(dim=-1, keepdim=True)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        if case.dtype != "float16" or not passes_booleans(case):
+            return False
+        # Laws of precision leave a case alone if its scores do not fit the dtype either.
+        largest = bounds(make_inputs(case, torch.float16, case.score_scale), torch.float16).largest
+        return largest <= torch.finfo(torch.float16).max / 4
+
+
+class ZeroTimesInfinity(Fault):
+    """Make a boolean mask additive by the formula `(1 - mask) * -inf`.
+
+    Why it is wrong:
+        For a hidden key this is -inf, as meant. For a visible one it is 0 * -inf, which is NaN, and one NaN is enough for a
+        row.
+
+    When it shows:
+        At once, for every query that sees a key under a boolean mask.
+
+    Seen in the wild:
+        https://github.com/cerebroai/reformers/issues/3
+    """
+
+    root_cause = "masking: mask generation"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = (1.0 - attn_mask.to(scores.dtype)) * -math.inf
+        return super().mask(scores, attn_mask, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        if passes_booleans(case):
+            return bool(visible_keys(case).any())
+        return also_written_as_boolean(case) and attends(case)
+
+
+class InfinityOfTheWrongSign(Fault):
+    """Fill hidden scores with +inf, a minus sign short of a mask.
+
+    Why it is wrong:
+        The softmax subtracts the largest score of a row, and inf - inf is NaN. A softmax that did not would give the hidden key
+        all of the weight, which is no better.
+
+    When it shows:
+        Whenever a boolean mask hides a key.
+
+    Seen in the wild:
+        https://github.com/lucidrains/memory-compressed-attention/issues/2
+    """
+
+    root_cause = "masking: mask application"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores, attn_mask = scores.masked_fill(~attn_mask, math.inf), None
+        return super().mask(scores, attn_mask, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return boolean_mask_hides(case)
+
+
+# Faults: a mask that does not arrive.
+
+
+class MaskNeverUsed(Fault):
+    """Accept a mask, and use only the causal flag.
+
+    Why it is wrong:
+        The argument is in the signature, is checked, is passed along, and nothing reads it. Padding takes its share of every
+        softmax, and what a sample gets depends on how far its batch was padded.
+
+    When it shows:
+        When a mask tensor hides anything, or carries a bias that sways a choice. Equal lengths show nothing.
+
+    Seen in the wild:
+        https://github.com/huggingface/diffusers/issues/12294
+        https://github.com/lucidrains/audiolm-pytorch/pull/69
+        https://github.com/ByteDance-Seed/VeOmni/pull/1051
+    """
+
+    root_cause = "masking: mask application"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, None, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _loss_of_the_tensor_shows(case) or gradient_of_mask_counts(case)
+
+
+class MaskDroppedInTraining(Fault):
+    """Apply the mask in evaluation only; the path for training builds none.
+
+    Why it is wrong:
+        Two paths through one layer are two layers. The model learns to attend to padding, and is judged without it.
+
+    When it shows:
+        In training mode, when a mask tensor hides a key from a query that sees another, or carries a bias that sways a choice.
+
+    Seen in the wild:
+        https://github.com/unslothai/unsloth/pull/8253
+        https://github.com/AI-Hypercomputer/maxtext/issues/4476
+    """
+
+    root_cause = "variant: dynamic dispatch"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, None if self.training else attn_mask, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _tensor_sways_a_row(case)
+
+
+class MaskDroppedWithoutGradients(Fault):
+    """Take a fast path where no gradient is wanted, and leave the mask behind.
+
+    Why it is wrong:
+        Training and its loss are right, for they need gradients. What the finished model answers is not: it attends to padding.
+
+    When it shows:
+        Under `no_grad`, when a mask tensor hides anything, or carries a bias that sways a choice.
+
+    Seen in the wild:
+        https://github.com/AI4Bharat/IndicBERT/issues/20
+    """
+
+    root_cause = "variant: dynamic dispatch"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, attn_mask if torch.is_grad_enabled() else None, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _loss_of_the_tensor_shows(case)
+
+
+class MaskDroppedInCrossAttention(Fault):
+    """Pass the mask on in self-attention only.
+
+    Why it is wrong:
+        The mask of the source is easily forgotten on its way through the decoder: a decoder thinks of its own mask first. Its
+        queries then attend to the padding of the source.
+
+    When it shows:
+        In cross-attention, when a mask tensor hides anything, or carries a bias that sways a choice.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/issues/36293
+    """
+
+    root_cause = "masking: mask application"
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, *, context: Tensor | None = None, is_causal: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        return super().forward(x, attn_mask if context is None else None, context=context, is_causal=is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.keys is not None and (_loss_of_the_tensor_shows(case) or gradient_of_mask_counts(case))

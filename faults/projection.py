@@ -1,0 +1,311 @@
+"""Projections that read the wrong rows, the wrong tokens, or the wrong way round, going in and coming out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from faults.facts import chooses, grouped, visible_keys
+from faults.fault import Fault
+from properties.case import Case
+
+
+def _reaches_the_output(case: Case) -> bool:
+    """Does any query see a key in every head? What other rows hold is not judged."""
+    return bool(visible_keys(case).any(-1).all(1).any())
+
+
+class InterleavedProjection(Fault):
+    """Read the packed rows head by head, each with its q, k and v, where they stand as all of q, all of k, all of v.
+
+    Why it is wrong:
+        Both layouts are in use and have the same shape. Read in the other one, head 0 takes the rows of q for its keys, and
+        almost every row ends up in a role it was not trained for.
+
+    When it shows:
+        With more than one key/value head: with one, the two layouts are the same.
+
+    Seen in the wild:
+        https://github.com/JieShibo/MoLE/issues/9
+        https://github.com/Lightning-AI/litgpt/pull/1013
+        https://github.com/awslabs/slapo/pull/46
+    """
+
+    root_cause = "qkv projection: head interaction"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        group = self.num_heads // self.num_kv_heads
+
+        def heads(tokens: Tensor) -> tuple[Tensor, ...]:
+            packed = self.in_proj(tokens).unflatten(-1, (self.num_kv_heads, group + 2, self.d_head))
+            return packed.split([group, 1, 1], dim=-2)  # type: ignore[no-any-return]
+
+        q, _, _ = heads(x)
+        _, k, v = heads(x if context is None else context)
+        return q.flatten(2), k.flatten(2), v.flatten(2)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.g > 1 and (_reaches_the_output(case) or chooses(case))
+
+
+class ValuesFromTheKeyRows(Fault):
+    """Project the values with the rows of the keys.
+
+    Why it is wrong:
+        Three nearly equal lines, the second pasted for the third. What is mixed is what was compared; the rows of v are never
+        read and get no gradient.
+
+    When it shows:
+        Whenever a query sees a key.
+
+    Seen in the wild:
+        https://github.com/yflyzhang/AnnotatedTransformer/issues/1
+    """
+
+    root_cause = "qkv projection: dimension"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, _ = super().project_in(x, context)
+        return q, k, k
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _reaches_the_output(case)
+
+
+class KeysFromTheValueRows(Fault):
+    """Project the keys with the rows of the values.
+
+    Why it is wrong:
+        The packed matrix is cut one piece too far, so queries are compared with what was to be mixed. The weights still sum
+        to 1, and the values are the right ones.
+
+    When it shows:
+        For a query that sees two keys or more.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/40257
+    """
+
+    root_cause = "qkv projection: dimension"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, _, v = super().project_in(x, context)
+        return q, v, v
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return chooses(case)
+
+
+class SwappedKeysAndValues(Fault):
+    """Unpack the projection as q, v, k where its rows stand as q, k, v.
+
+    Why it is wrong:
+        Only names are exchanged, and a layer trained with them exchanged is as good as any. Weights that come from elsewhere
+        know nothing of it.
+
+    When it shows:
+        Whenever a query sees a key.
+
+    Seen in the wild:
+        https://github.com/jsbaan/transformer-from-scratch/issues/1
+    """
+
+    root_cause = "qkv projection: dimension"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, v, k = super().project_in(x, context)
+        return q, k, v
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _reaches_the_output(case) or chooses(case)
+
+
+class UntransposedWeight(Fault):
+    """Multiply the tokens by W_Q, W_K and W_V where the transposed matrices are meant.
+
+    Why it is wrong:
+        `nn.Linear` keeps its weight as [out, in], other libraries as [in, out]. The matrices are square, so the product of
+        the wrong ones has the right shape.
+
+    When it shows:
+        Silently for d_model > 1. With grouped heads the matrices of k and v are not square, and it raises.
+
+    Seen in the wild:
+        No report in the log.
+    """
+
+    root_cause = "qkv projection: dimension"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        keys = x if context is None else context
+        weight_q, weight_k, weight_v = self.in_proj.weight.split(self.widths)
+        q, k, v = x @ weight_q, keys @ weight_k, keys @ weight_v
+        if self.in_proj.bias is not None:
+            q, k, v = (part + bias for part, bias in zip((q, k, v), self.in_proj.bias.split(self.widths), strict=True))
+        return q, k, v
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return grouped(case) or (case.d_model > 1 and (_reaches_the_output(case) or chooses(case)))
+
+
+class QueriesFromTheContext(Fault):
+    """Project the queries from the context, too.
+
+    Why it is wrong:
+        In cross-attention x asks and the context answers. Here the context asks itself, and x is not read at all. In
+        self-attention there is no difference to be seen.
+
+    When it shows:
+        In cross-attention: it raises for T != S, else it shows for a query that sees two keys or more.
+
+    Seen in the wild:
+        https://github.com/Khaliladib11/Transformer-from-scratch/issues/1
+        https://github.com/Khaliladib11/Transformer-from-scratch/pull/2
+    """
+
+    root_cause = "qkv projection: dimension"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        return super().project_in(x if context is None else context, None)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.keys is not None and (case.T != case.S or chooses(case))
+
+
+class ContextIgnored(Fault):
+    """Accept a context, and take keys and values from x all the same.
+
+    Why it is wrong:
+        Cross-attention is run as self-attention. With a context as long as x, the result has the right shape and says nothing
+        about the context.
+
+    When it shows:
+        In cross-attention: the shapes do not fit for T != S, else whenever a query sees a key.
+
+    Seen in the wild:
+        https://github.com/vllm-project/vllm/pull/38321
+    """
+
+    root_cause = "variant: dynamic dispatch"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        return super().project_in(x, None)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.keys is not None and (case.T != case.S or _reaches_the_output(case) or chooses(case))
+
+
+class ContextOfEqualLengthIgnored(Fault):
+    """Tell self-attention from cross-attention by the lengths.
+
+    Why it is wrong:
+        "As many keys as queries" is true of self-attention, and now and then of a context. For that one length the context is
+        dropped; for every other everything is fine, which makes it a pleasure to find.
+
+    When it shows:
+        In cross-attention with T = S, whenever a query sees a key.
+
+    Seen in the wild:
+        https://github.com/huggingface/peft/issues/565
+    """
+
+    root_cause = "variant: dynamic dispatch"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        if context is not None and context.shape == x.shape:
+            context = None
+        return super().project_in(x, context)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.keys == case.T and (_reaches_the_output(case) or chooses(case))
+
+
+class MissingOutProjection(Fault):
+    """Return the merged heads as they are, without the out-projection.
+
+    Why it is wrong:
+        The heads lie side by side and are never mixed: feature j of the output comes from head j // d_head alone. `out_proj`
+        exists, is saved and loaded, and trains nothing.
+
+    When it shows:
+        Whenever a query sees a key.
+
+    Seen in the wild:
+        No report in the log.
+    """
+
+    root_cause = "qkv projection: head interaction"
+
+    def project_out(self, merged: Tensor) -> Tensor:
+        return merged
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _reaches_the_output(case)
+
+
+class TransposedOutProjection(Fault):
+    """Multiply the merged heads by W_O where the transposed matrix is meant.
+
+    Why it is wrong:
+        W_O is square, with one head or many, grouped or not: the wrong product always has the right shape.
+
+    When it shows:
+        For d_model > 1, whenever a query sees a key.
+
+    Seen in the wild:
+        No report in the log.
+    """
+
+    root_cause = "qkv projection: dimension"
+
+    def project_out(self, merged: Tensor) -> Tensor:
+        out = merged @ self.out_proj.weight
+        return out if self.out_proj.bias is None else out + self.out_proj.bias
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.d_model > 1 and _reaches_the_output(case)
+
+
+class HalfHonouredBias(Fault):
+    """Hand the `bias` flag to the in-projection, and let the out-projection have its bias anyway.
+
+    Why it is wrong:
+        `bias=False` is a promise about the whole layer. Here values of zero do not give zero, and a state dict from a layer
+        without biases leaves one at whatever the constructor drew.
+
+    When it shows:
+        Whenever the layer is to have no bias.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/52545
+    """
+
+    root_cause = "qkv projection: dynamic parameter registration"
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        bias: bool = False,
+        *,
+        num_kv_heads: int | None = None,
+        dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, num_heads, bias, num_kv_heads=num_kv_heads, dropout=dropout, device=device, dtype=dtype)
+        self.out_proj = nn.Linear(d_model, d_model, device=device, dtype=dtype)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return not case.bias

@@ -1,0 +1,227 @@
+"""Mistakes in the softmax: over the wrong axis, and in the wrong precision."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attn import MultiHeadAttention
+from faults.facts import chooses, sees, visible_keys
+from faults.fault import Fault
+from faults.subject import subject
+from properties.case import Case
+from properties.inputs import Inputs, make_inputs
+from properties.oracle import attend
+from properties.rounding import bounds
+
+
+class SoftmaxOverQueries(Fault):
+    """Normalise each column of the scores instead of each row: the queries compete for a key.
+
+    Why it is wrong:
+        The weights of one query have to sum to 1 over its keys. With `dim=-2` those of one key sum to 1 over the queries, so
+        every row depends on which other queries are in the batch, and a key that nobody may see divides 0 by 0.
+
+    When it shows:
+        With more than one query or more than one key. Often written as `dim=2`, from the time when scores had three axes.
+
+    Seen in the wild:
+        https://github.com/FudanNLP/fastNLP/issues/254
+        https://github.com/nerdai/llms-from-scratch-rs/pull/30
+    """
+
+    root_cause = "score: normalization"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = scores.softmax(dim=-2)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return sees(case) and (case.T > 1 or case.S > 1)
+
+
+class SoftmaxOverHeads(Fault):
+    """Normalise over axis 1, where the heads are: they share out each pair of query and key among themselves.
+
+    Why it is wrong:
+        Heads are independent; here one head looks away because another looks. It is also what `F.softmax` without `dim` picks
+        for four axes, with nothing but a warning.
+
+    When it shows:
+        With more than one head, or with one head as soon as there is a second key: then every weight is 1.
+
+    Seen in the wild:
+        https://github.com/FudanNLP/fastNLP/issues/254
+        https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/52
+    """
+
+    root_cause = "score: normalization"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = scores.softmax(dim=1)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return sees(case) and (case.num_heads > 1 or case.S > 1)
+
+
+class SoftmaxOverTheBatch(Fault):
+    """Normalise over axis 0: the samples of the batch share out each weight among themselves.
+
+    Why it is wrong:
+        A sample must not know of its neighbours in the batch. With a batch of one every weight is 1, and attention is a plain
+        sum.
+
+    When it shows:
+        With more than one sample, or with one sample as soon as there is a second key.
+
+    Seen in the wild:
+        https://github.com/PetrochukM/PyTorch-NLP/issues/2
+    """
+
+    root_cause = "score: normalization"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = scores.softmax(dim=0)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return sees(case) and (case.batch > 1 or case.S > 1)
+
+
+class SoftmaxWithoutMaximum(Fault):
+    """Compute exp(score) / sum of exp(score) as it stands in the formula, without first subtracting the largest score of the row.
+
+    Why it is wrong:
+        On paper the maximum cancels. In float32 exp overflows at 89 and the row becomes NaN, in float16 it does at 12; and a
+        row of very negative scores divides 0 by 0.
+
+    When it shows:
+        With scores so large, or all so negative, that exp leaves the range of the dtype. Where they are of about unit size,
+        every digit is right.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/60939
+        https://github.com/huggingface/transformers/pull/17437
+    """
+
+    root_cause = "kernel: numerical precision"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        exponentials = scores.exp()
+        weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        # Underflow sets in gradually, and rounding excuses some of it: only the scores themselves can say when it is too much.
+        inputs = _rounded(case)
+        bound = bounds(inputs, inputs.x.dtype)
+        if bound.largest > torch.finfo(inputs.x.dtype).max / 4:
+            return False
+        exponentials = _scores(inputs).exp()
+        weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
+        near = (weights.to(torch.float64) - attend(inputs).weights).abs() <= bound.weights
+        return bool((~near & visible_keys(case).any(-1, keepdim=True)).any())
+
+
+class HalfPrecisionSoftmax(Fault):
+    """Cast the scores to float16 for the softmax, and the weights back afterwards.
+
+    Why it is wrong:
+        The result has the dtype that was asked for and three digits of it. Scores beyond 65504 become infinite on the way.
+
+    When it shows:
+        In any wider dtype, as soon as a query has a choice: a weight of 1 survives rounding.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/60939
+        https://github.com/tinygrad/tinygrad/pull/4985
+    """
+
+    root_cause = "score: precision handling"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = scores.half().softmax(dim=-1).to(scores.dtype)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        if chooses(case):
+            return True
+        scores = _scores(_rounded(case))
+        overflow = scores.isfinite() & scores.half().isinf()
+        return bool((overflow & visible_keys(case)).any())
+
+
+class SinglePrecisionSoftmax(Fault):
+    """Compute the softmax in float32 whatever the dtype of the scores, and cast the weights back.
+
+    Why it is wrong:
+        Meant as a promotion, for half precision, where it is right. For float64 it is a demotion: half of the digits are lost,
+        and every comparison with a float64 reference, gradcheck first, fails for no visible reason.
+
+    When it shows:
+        In float64, as soon as a query has a choice between keys.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/issues/48459
+    """
+
+    root_cause = "score: precision handling"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return chooses(case)
+
+
+class SoftmaxNotCastBack(Fault):
+    """Compute the softmax in float32 and forget to cast the weights back to the dtype of the values.
+
+    Why it is wrong:
+        The matrix product takes two operands of one dtype and raises. Only where everything is float32, as in most tests, is
+        there nothing to cast back.
+
+    When it shows:
+        Always, in every dtype but float32.
+
+    Seen in the wild:
+        https://github.com/tensorflow/tensorflow/issues/46064
+        https://github.com/kohya-ss/musubi-tuner/pull/1037
+    """
+
+    root_cause = "score: precision handling"
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        weights = F.softmax(scores, dim=-1, dtype=torch.float32)
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return True
+
+
+def _rounded(case: Case) -> Inputs:
+    """The inputs of the laws about rounding."""
+    return make_inputs(case, getattr(torch, case.dtype), case.score_scale)
+
+
+def _scores(inputs: Inputs) -> Tensor:
+    """What the clean attention hands to its softmax, `[B, h, T, S]`, in the dtype of the inputs."""
+    caught: list[Tensor] = []
+
+    class Watched(MultiHeadAttention):
+        def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+            caught.append(scores)
+            return super().softmax(scores, empty)
+
+    subject(Watched).layer(inputs)(inputs)
+    return caught[0]

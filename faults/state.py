@@ -1,0 +1,252 @@
+"""Mistakes with memory: what belongs to the caller, what is kept between calls, and how tensors lie in it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from attn.masks import boolean_to_additive, causal_mask
+from faults.facts import chooses, has_empty_rows, has_mask, sees, visible_keys
+from faults.fault import Fault
+from properties.case import EXPLICIT, Case
+from properties.inputs import make_inputs
+
+
+class InputChangedInPlace(Fault):
+    """Write the queries into the memory of `x`, which has the right shape and "is not needed any more".
+
+    Why it is wrong:
+        It is the caller's. The residual connection around the layer adds it to the output a moment later, and what it adds are
+        queries.
+
+    When it shows:
+        Always, but not in the output of the first call; with gradients autograd refuses.
+
+    Seen in the wild:
+        https://github.com/Shujun-He/RibonanzaNet/issues/7
+    """
+
+    root_cause = "kernel: kernel memory"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super().project_in(x, context)
+        return x.copy_(q), k, v  # [B, T, d]
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return True
+
+
+class MaskChangedInPlace(Fault):
+    """Clear the empty rows in the mask that was passed in, not in a copy of it: one underscore too many.
+
+    Why it is wrong:
+        The layer returns the right thing and leaves behind a mask that hides nothing from these queries. The next layer of the
+        stack, or the next call, believes it.
+
+    When it shows:
+        With an additive mask that has empty rows, from the second use of the mask on. A boolean mask is turned into a new
+        additive one, and with the causal flag a new one is made too; those may be changed.
+
+    Seen in the wild:
+        https://github.com/Shujun-He/RibonanzaNet/issues/7
+    """
+
+    root_cause = "masking: dynamic mask"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            *_, queries, keys = scores.shape
+            causal = causal_mask(queries, keys, device=scores.device)
+            if attn_mask is None:
+                attn_mask = causal
+            elif attn_mask.dtype == torch.bool:
+                attn_mask = attn_mask & causal
+            else:
+                attn_mask = attn_mask.masked_fill(~causal, -math.inf)
+        if attn_mask is None:
+            return scores, None
+        bias = boolean_to_additive(attn_mask, scores.dtype) if attn_mask.dtype == torch.bool else attn_mask
+        empty = (bias == -math.inf).all(dim=-1, keepdim=True)
+        if not empty.any():
+            return scores.add_(bias), None
+        return scores.add_(bias.masked_fill_(empty, 0.0)), empty
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.encoding != "bool" and case.mask in EXPLICIT and has_empty_rows(case)
+
+
+class MaskInvertedInPlace(Fault):
+    """Turn "may attend" into "is hidden" with `logical_not_()`, in the mask that was passed in.
+
+    Why it is wrong:
+        The first layer gets it right. The second finds the mask inverted, inverts it back, and hides what should be seen; the
+        third is right again.
+
+    When it shows:
+        With a boolean mask, from its second use on. With the causal flag a new mask is made, which may be changed.
+
+    Seen in the wild:
+        https://github.com/Shujun-He/RibonanzaNet/issues/7
+    """
+
+    root_cause = "masking: dynamic mask"
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if is_causal:
+            *_, queries, keys = scores.shape
+            causal = causal_mask(queries, keys, device=scores.device)
+            if attn_mask is None:
+                attn_mask = causal
+            elif attn_mask.dtype == torch.bool:
+                attn_mask = attn_mask & causal
+            else:
+                attn_mask = attn_mask.masked_fill(~causal, -math.inf)
+        if attn_mask is None:
+            return scores, None
+        bias = attn_mask
+        if attn_mask.dtype == torch.bool:
+            bias = torch.zeros_like(attn_mask, dtype=scores.dtype).masked_fill_(attn_mask.logical_not_(), -math.inf)
+        empty = (bias == -math.inf).all(dim=-1, keepdim=True)
+        if not empty.any():
+            return scores.add_(bias), None
+        return scores.add_(bias.masked_fill(empty, 0.0)), empty
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.encoding == "bool" and case.mask in EXPLICIT
+
+
+class ScaleAccumulates(Fault):
+    """Keep the scale in the layer, and divide it by the root of d_head on every call.
+
+    Why it is wrong:
+        The first call is right. With each further one the scores shrink by the same factor again, until every query takes the
+        plain mean of its values.
+
+    When it shows:
+        From the second call on, if a query has a choice between keys and a head is wider than one feature.
+
+    Seen in the wild:
+        https://github.com/flashinfer-ai/flashinfer/pull/2084
+        https://github.com/flagos-ai/FlagGems/pull/424
+    """
+
+    root_cause = "score: implementation"
+
+    scale = 1.0
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        self.scale /= math.sqrt(self.d_head)
+        return (q * self.scale) @ k.mT
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.d_head > 1 and chooses(case)
+
+
+class MaskRemembered(Fault):
+    """Keep the first mask, and take a new one only when its shape is another.
+
+    Why it is wrong:
+        A causal mask follows from its shape; a padding mask does not. Every batch after the first is padded like the first.
+
+    When it shows:
+        From the second mask of a shape on, if the two do not say the same.
+
+    Seen in the wild:
+        https://github.com/time-series-foundation-models/lag-llama/issues/81
+        https://github.com/facebookresearch/fairseq/issues/3732
+    """
+
+    root_cause = "masking: dynamic mask"
+
+    remembered: Tensor | None = None
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        if attn_mask is not None:
+            if self.remembered is None or self.remembered.shape != attn_mask.shape:
+                self.remembered = attn_mask
+            attn_mask = self.remembered
+        return super().mask(scores, attn_mask, is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return has_mask(case) and sees(case)
+
+
+class KeysRemembered(Fault):
+    """Keep the keys and values of the first context, as a decoder does for its encoder, and use them for every other.
+
+    Why it is wrong:
+        Within one sequence it saves work. With the next sequence the queries are new and what they attend to is not.
+
+    When it shows:
+        In cross-attention, from the second context on.
+
+    Seen in the wild:
+        https://github.com/facebookresearch/fairseq/issues/3732
+    """
+
+    root_cause = "kv cache: invalidation"
+
+    remembered: tuple[Tensor, Tensor] | None = None
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super().project_in(x, context)
+        if context is not None:
+            if self.remembered is None:
+                self.remembered = k, v
+            k, v = self.remembered
+        return q, k, v
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        # Another batch size or number of keys does not fit what was kept, whether anybody sees it or not.
+        attends = bool(make_inputs(case).attending().any())
+        return case.keys is not None and (attends or case.S > 1 or case.batch > 1)
+
+
+class StridesIgnored(Fault):
+    """Read the tokens from their address on, row after row, as if they were contiguous.
+
+    Why it is wrong:
+        Every transpose, slice and expand is a view with other strides. A kernel that gets a bare pointer reads the right memory
+        in the wrong order, and the gaps with it.
+
+    When it shows:
+        With tokens that are not contiguous, and only if one that is read wrongly matters.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/163597
+        https://github.com/pytorch/pytorch/pull/187506
+        https://github.com/pytorch/pytorch/issues/191937
+    """
+
+    root_cause = "kernel: kernel memory"
+
+    def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        return super().project_in(_from_its_pointer(x), None if context is None else _from_its_pointer(context))
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        inputs, seen = make_inputs(case), visible_keys(case)
+        wrong_x, wrong_keys = _misread(inputs.x), _misread(inputs.keys)  # [B, T], [B, S]
+        chooses = seen.sum(-1, keepdim=True) > 1  # its weights show what it asked, and what was answered
+        answers = chooses | inputs.attending()[:, None, :, None]  # so does an output that is judged, but for the question
+        asked_wrongly = wrong_x[:, None, :, None] & chooses
+        answered_wrongly = wrong_keys[:, None, None] & seen & answers
+        return bool(asked_wrongly.any() or answered_wrongly.any())
+
+
+def _from_its_pointer(tokens: Tensor) -> Tensor:
+    _, length, width = tokens.shape
+    return tokens.as_strided(tokens.shape, (length * width, width, 1))
+
+
+def _misread(tokens: Tensor) -> Tensor:
+    """Which tokens that way of reading gets wrong, bool [B, tokens]."""
+    return (_from_its_pointer(tokens) != tokens).any(-1)
