@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from attn.masks import causal_mask
-from faults.facts import chooses
+from faults.facts import hidden_by_the_tensor, mask_has_gradient
 from faults.fault import Fault
-from faults.mask_meaning import gradient_of_mask_counts, hidden_by_the_tensor
 from properties.case import Case
 from properties.inputs import make_inputs
 
@@ -58,6 +57,24 @@ class CausalOffByOne(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/39408
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        batch: a_sample_alone_gives_its_own_rows
+        heads: the_output_is_the_sum_of_its_heads
+        algebra: values_enter_linearly
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -85,6 +102,21 @@ class CausalWithoutItself(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/29623
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        causality: the_flag_means_its_mask
+        dependence: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -113,6 +145,25 @@ class CausalReversed(Fault):
     Seen in the wild:
         https://github.com/marin-community/levanter/pull/102
         https://github.com/rasbt/LLMs-from-scratch/issues/1061
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        batch: a_sample_alone_gives_its_own_rows
+        heads: the_output_is_the_sum_of_its_heads
+        dependence: all
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -143,6 +194,24 @@ class CausalTopLeft(Fault):
         https://github.com/google/flax/issues/5591
         https://github.com/ml-explore/mlx/issues/2835
         https://github.com/Dao-AILab/flash-attention/issues/282
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(keys=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        heads: heads_may_be_permuted
+        dependence: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -169,6 +238,26 @@ class SquareCausalMask(Fault):
 
     Seen in the wild:
         https://github.com/meta-llama/llama/issues/899
+
+    Symptom:
+        Loud: it raises wherever it shows.
+
+    Smallest case:
+        Case(queries=2, keys=1, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: all
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: a_sample_alone_gives_its_own_rows
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "masking: mask generation"
@@ -200,6 +289,24 @@ class CausalFlagDroppedWithMask(Fault):
         https://github.com/huggingface/transformers/pull/41966
         https://github.com/huggingface/candle/pull/3632
         https://github.com/huggingface/transformers/pull/30123
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal+padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        batch: a_sample_alone_gives_its_own_rows
+        heads: all
+        algebra: values_enter_linearly
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -227,6 +334,24 @@ class MaskDroppedWithCausalFlag(Fault):
         https://github.com/pytorch/pytorch/issues/96941
         https://github.com/AI-Hypercomputer/maxtext/issues/878
         https://github.com/NVIDIA/Megatron-LM/issues/7039
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal+padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -239,7 +364,7 @@ class MaskDroppedWithCausalFlag(Fault):
         if case.mask != "is_causal+padding":
             return False
         hidden = bool(hidden_by_the_tensor(case).any())
-        return hidden or (case.encoding == "bias" and chooses(case)) or gradient_of_mask_counts(case)
+        return hidden or mask_has_gradient(case)
 
 
 class CausalFlagDroppedWithDropout(Fault):
@@ -256,6 +381,24 @@ class CausalFlagDroppedWithDropout(Fault):
     Seen in the wild:
         https://github.com/keras-team/keras/issues/23038
         https://github.com/keras-team/keras/pull/23040
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', dropout=0.5)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: all
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: all
+        modes: evaluation_ignores_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -280,6 +423,22 @@ class NoMaskMeansCausal(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/42820
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        rows: constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
+        dependence: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"

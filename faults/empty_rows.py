@@ -28,6 +28,20 @@ class EmptyRowsNan(Fault):
         https://github.com/patrick-kidger/equinox/pull/274
         https://github.com/ml-explore/mlx/pull/2406
         https://github.com/huggingface/transformers/pull/47678
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal+padding')
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys
+        dependence: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: all
     """
 
     root_cause = "masking: mask application"
@@ -52,6 +66,25 @@ class EmptyRowsUniform(Fault):
 
     Seen in the wild:
         https://github.com/NVIDIA/apex/issues/1390
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal+padding')
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output
+        symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: all
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -77,6 +110,25 @@ class EmptyRowsUnmasked(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/47678
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal+padding')
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output
+        symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: all
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: all
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -104,6 +156,18 @@ class EmptyRowsNanInTheGradient(Fault):
         https://github.com/pytorch/pytorch/issues/41508
         https://github.com/pytorch/pytorch/pull/42323
         https://github.com/pytorch/pytorch/pull/196170
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal+padding')
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        masking: empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: normalization"

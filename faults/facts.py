@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from torch import Tensor
 
 from properties.case import Case
@@ -39,6 +40,42 @@ def has_empty_rows(case: Case) -> bool:
 def has_mask(case: Case) -> bool:
     """Is a mask passed in, other than by the causal flag alone?"""
     return case.mask not in ("none", "is_causal")
+
+
+def has_flag(case: Case) -> bool:
+    """Is the causal flag given?"""
+    return case.mask.startswith("is_causal")
+
+
+def written_as_boolean(case: Case) -> bool:
+    """Does a boolean mask come up: as the case's own, or because a law writes its additive mask, or its flag, as one?"""
+    if has_flag(case):
+        return case.mask == "is_causal" or case.encoding == "bool"
+    return has_mask(case) and case.encoding != "bias"
+
+
+def written_as_additive(case: Case) -> bool:
+    """Does an additive mask come up: as the case's own, or because a law writes its boolean mask as one?"""
+    return has_mask(case) and (case.encoding != "bool" or not has_flag(case))
+
+
+@functools.lru_cache(maxsize=4096)
+def hidden_by_the_tensor(case: Case) -> Tensor:
+    """Which keys the mask tensor hides that the causal flag, if given, does not hide anyway, bool `[B, h, T, S]`."""
+    allowed = torch.ones(case.T, case.S, dtype=torch.bool)
+    if has_flag(case):
+        allowed = allowed.tril(case.S - case.T)
+    return allowed & ~visible_keys(case)
+
+
+def sways(case: Case) -> bool:
+    """Is there a finite bias where a query has a choice?"""
+    return has_mask(case) and case.encoding == "bias" and chooses(case)
+
+
+def mask_has_gradient(case: Case) -> bool:
+    """Does an additive mask get a gradient? It does where a query has a choice."""
+    return has_mask(case) and case.encoding != "bool" and chooses(case)
 
 
 def grouped(case: Case) -> bool:

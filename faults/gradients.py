@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from faults.facts import has_mask, visible_keys
+from faults.facts import chooses, has_mask, sees
 from faults.fault import Fault
 from properties.case import Case
-from properties.inputs import make_inputs
 
 
 class SoftmaxWithoutBackward(Fault):
@@ -27,6 +26,16 @@ class SoftmaxWithoutBackward(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/candle/pull/3724
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: implementation"
@@ -37,7 +46,7 @@ class SoftmaxWithoutBackward(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _chooses(case)
+        return chooses(case)
 
 
 class ScoresOutsideTheGraph(Fault):
@@ -52,6 +61,16 @@ class ScoresOutsideTheGraph(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/candle/pull/3724
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: implementation"
@@ -62,7 +81,7 @@ class ScoresOutsideTheGraph(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _chooses(case)
+        return chooses(case)
 
 
 class DetachedKeys(Fault):
@@ -78,6 +97,16 @@ class DetachedKeys(Fault):
     Seen in the wild:
         https://github.com/huggingface/candle/pull/3724
         https://github.com/RL-Align/RL-Kernel/pull/188
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: implementation"
@@ -87,7 +116,7 @@ class DetachedKeys(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _chooses(case)
+        return chooses(case)
 
 
 class DetachedMask(Fault):
@@ -101,6 +130,15 @@ class DetachedMask(Fault):
 
     Seen in the wild:
         https://github.com/jax-ml/jax/issues/32242
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='full', encoding='additive')
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
     """
 
     root_cause = "masking: mask application"
@@ -110,7 +148,7 @@ class DetachedMask(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return has_mask(case) and case.encoding != "bool" and _chooses(case)
+        return has_mask(case) and case.encoding != "bool" and chooses(case)
 
 
 class ContextRebuiltFromNumbers(Fault):
@@ -125,6 +163,16 @@ class ContextRebuiltFromNumbers(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/candle/pull/3724
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: implementation"
@@ -135,7 +183,7 @@ class ContextRebuiltFromNumbers(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return bool(_attended(case).any())
+        return sees(case)
 
 
 class JacobianWithoutRowDot(Fault):
@@ -152,6 +200,16 @@ class JacobianWithoutRowDot(Fault):
     Seen in the wild:
         https://github.com/HomericIntelligence/Odyssey/issues/2134
         https://github.com/mlpack/mlpack/pull/3998
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: implementation"
@@ -162,7 +220,7 @@ class JacobianWithoutRowDot(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return bool(_attended(case).any())
+        return sees(case)
 
 
 class DropoutIgnoredInTheBackward(Fault):
@@ -178,6 +236,15 @@ class DropoutIgnoredInTheBackward(Fault):
     Seen in the wild:
         https://github.com/aws-neuron/nki-samples/pull/81
         https://github.com/tenstorrent/tt-mlir/pull/9284
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, dropout=0.5)
+
+    Killed by:
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: implementation"
@@ -187,16 +254,7 @@ class DropoutIgnoredInTheBackward(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.dropout > 0 and _chooses(case)
-
-
-def _attended(case: Case) -> Tensor:
-    """Which weights reach an output that is judged, that of a query which sees a key in every head, bool `[B, h, T, S]`."""
-    return visible_keys(case) & make_inputs(case).attending()[:, None, :, None]
-
-
-def _chooses(case: Case) -> bool:
-    return bool((_attended(case).sum(-1) > 1).any())
+        return case.dropout > 0 and chooses(case)
 
 
 class _SoftmaxByHand(torch.autograd.Function):

@@ -7,14 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from faults.facts import chooses, grouped, visible_keys
+from faults.facts import chooses, grouped, sees, visible_keys
 from faults.fault import Fault
 from properties.case import Case
-
-
-def _whole_rows(case: Case) -> Tensor:
-    """Which queries see a key in every head, bool `[B, T]`: those whose output is judged."""
-    return visible_keys(case).any(-1).all(1)
 
 
 class TiledKvHeads(Fault):
@@ -30,6 +25,20 @@ class TiledKvHeads(Fault):
     Seen in the wild:
         https://github.com/onnx/onnx/pull/7274
         https://github.com/apple/axlearn/pull/842
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(num_heads=4, num_kv_heads=2)
+
+    Killed by:
+        reference: all
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -41,8 +50,7 @@ class TiledKvHeads(Fault):
     def visible(case: Case) -> bool:
         head = torch.arange(case.num_heads)
         misread = head % case.g != head // (case.num_heads // case.g)
-        wrong_weights = (visible_keys(case)[:, misread].sum(-1) > 1).any()
-        return bool(misread.any() and (wrong_weights or _whole_rows(case).any()))
+        return bool(visible_keys(case)[:, misread].any())
 
 
 class UnexpandedKvHeads(Fault):
@@ -57,6 +65,29 @@ class UnexpandedKvHeads(Fault):
     Seen in the wild:
         https://github.com/paiml/aprender/pull/2010
         https://github.com/EricLBuehler/candle-vllm/pull/52
+
+    Symptom:
+        Loud: it raises wherever it shows.
+
+    Smallest case:
+        Case(num_heads=4, num_kv_heads=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "variant: variant configuration"
@@ -82,6 +113,29 @@ class TokensRepeatedForKvHeads(Fault):
     Seen in the wild:
         https://github.com/ByteDance-Seed/VeOmni/pull/162
         https://github.com/PrimeIntellect-ai/prime-rl/pull/2681
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(num_heads=2, num_kv_heads=1)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "variant: variant configuration"
@@ -107,6 +161,28 @@ class ElementwiseScores(Fault):
 
     Seen in the wild:
         https://github.com/heykeetae/Self-Attention-GAN/issues/7
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "score: implementation"
@@ -133,6 +209,21 @@ class AveragedHeads(Fault):
 
     Seen in the wild:
         No report in the log.
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, num_heads=2)
+
+    Killed by:
+        reference: all
+        rows: rows_sum_to_one, hidden_keys_get_no_weight
+        masking: empty_rows_are_as_declared
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: head interaction"
@@ -159,6 +250,28 @@ class OnlyTheReturnedWeightsAveraged(Fault):
 
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/3365
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "qkv projection: head interaction"
@@ -186,6 +299,28 @@ class WeightsTimesQueries(Fault):
 
     Seen in the wild:
         https://github.com/kvfrans/notes/issues/4
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "score: implementation"
@@ -196,7 +331,7 @@ class WeightsTimesQueries(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.T != case.S or grouped(case) or bool(_whole_rows(case).any())
+        return case.T != case.S or grouped(case) or sees(case)
 
 
 class TransposedWeights(Fault):
@@ -212,6 +347,28 @@ class TransposedWeights(Fault):
 
     Seen in the wild:
         https://github.com/ok1zjf/VASNet/issues/25
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "score: implementation"
@@ -226,8 +383,7 @@ class TransposedWeights(Fault):
         keys = visible_keys(case)
         alone = keys & (keys.sum(-1, keepdim=True) == 1)  # weight 1, whatever the scores
         unequal = (keys | keys.mT) & ~(alone & alone.mT)  # one of the two weights is a number that the other cannot be
-        judged = _whole_rows(case)[:, None] | ~keys.any(-1)  # [B, h, T]; also empty rows, which should have a zero context
-        return bool((unequal.any(-1) & judged).any())
+        return bool(unequal.any())
 
 
 class BatchAndTimeExchanged(Fault):
@@ -245,6 +401,28 @@ class BatchAndTimeExchanged(Fault):
         https://github.com/IBM/TabFormer/pull/14
         https://github.com/om-ai-lab/OmDet/issues/19
         https://github.com/kyegomez/movie-gen/issues/8
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "qkv projection: dimension"
@@ -274,6 +452,22 @@ class BatchAndHeadsExchanged(Fault):
     Seen in the wild:
         https://github.com/gazelle93/Transformer-Various-Positional-Encoding/issues/1
         https://github.com/hackiey/QAnet-pytorch/issues/2
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(batch=2, num_heads=2)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: head interaction"
@@ -287,7 +481,7 @@ class BatchAndHeadsExchanged(Fault):
     def visible(case: Case) -> bool:
         if case.batch == 1 or case.num_heads == 1:
             return False
+        order = torch.arange(case.batch * case.num_heads).view(case.batch, case.num_heads)
+        moved = order != order.view(case.num_heads, case.batch).T  # [B, h]
         some = visible_keys(case).any(-1)  # [B, h, T]
-        moved = some.reshape(case.num_heads, case.batch, case.T).transpose(0, 1)
-        # A whole row gets a head of another sample; where no row is whole, an empty one may still get something.
-        return bool(_whole_rows(case).any() or (moved & ~some).any())
+        return bool(some[moved].any())

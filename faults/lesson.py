@@ -5,20 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faults.facts import chooses, has_mask, visible_keys
+from faults.facts import chooses, has_mask, mask_has_gradient, visible_keys
 from faults.fault import Fault
 from properties.case import EXPLICIT, Case
-
-
-def _whole_rows(case: Case) -> Tensor:
-    """Which queries see a key in every head, bool `[B, T]`: those whose output is judged."""
-    return visible_keys(case).any(-1).all(1)
-
-
-def _mask_has_gradient(case: Case) -> bool:
-    """Does an additive mask get a gradient? Its entries matter where a query can choose between keys."""
-    chooses_here = (visible_keys(case).sum(-1) > 1) & _whole_rows(case)[:, None]
-    return has_mask(case) and case.encoding != "bool" and bool(chooses_here.any())
 
 
 def _samples_have_own_masks(case: Case) -> bool:
@@ -26,7 +15,7 @@ def _samples_have_own_masks(case: Case) -> bool:
     if case.mask not in ("padding", "causal+padding", "is_causal+padding", "sample"):
         return False
     keys = visible_keys(case)
-    return bool((keys != keys[:1]).any()) or _mask_has_gradient(case)
+    return bool((keys != keys[:1]).any()) or mask_has_gradient(case)
 
 
 def _contexts(case: Case) -> Tensor:
@@ -58,6 +47,27 @@ class WrongSplitOrder(Fault):
     Seen in the wild:
         https://github.com/reczoo/FuxiCTR/issues/30
         https://github.com/649453932/Chinese-Text-Classification-Pytorch/issues/53
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, num_heads=2)
+
+    Killed by:
+        reference: all
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: padding_changes_nothing
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: a_shift_of_all_keys_changes_nothing
+        dependence: every_visible_key_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: head interaction"
@@ -73,8 +83,7 @@ class WrongSplitOrder(Fault):
         queries_moved = _moved_by_a_view(case.num_heads, case.T)[..., None]  # [h, T, 1]
         seen_moved = keys & _moved_by_a_view(case.g, case.S).repeat_interleave(group, dim=0)[:, None]  # [B, h, T, S]
         wrong_weights = (keys.sum(-1, keepdim=True) > 1) & (queries_moved | seen_moved)
-        wrong_values = seen_moved.any(-1).any(1) & _whole_rows(case)
-        return bool(wrong_weights.any() or wrong_values.any())
+        return bool(wrong_weights.any() or seen_moved.any())
 
 
 class MissingTranspose(Fault):
@@ -89,6 +98,28 @@ class MissingTranspose(Fault):
 
     Seen in the wild:
         https://github.com/gazelle93/Transformer-Various-Positional-Encoding/issues/1
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(num_heads=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "qkv projection: head interaction"
@@ -115,6 +146,28 @@ class MissingContiguous(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/179287
         https://github.com/pytorch/TensorRT/issues/3823
+
+    Symptom:
+        Loud: it raises wherever it shows.
+
+    Smallest case:
+        Case(queries=2, num_heads=2, d_head=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
+            a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "qkv projection: dimension"
@@ -143,6 +196,25 @@ class WrongMergeOrder(Fault):
         https://github.com/meta-pytorch/opacus/pull/825
         https://github.com/pytorch/pytorch/issues/67651
         https://github.com/hackiey/QAnet-pytorch/issues/2
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, num_heads=2)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        dependence: every_visible_key_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: head interaction"
@@ -154,8 +226,7 @@ class WrongMergeOrder(Fault):
     def visible(case: Case) -> bool:
         contexts = _contexts(case)
         moved = contexts.reshape(case.batch, case.T, case.num_heads).transpose(1, 2)  # as the reshape moves them
-        judged = _whole_rows(case)[:, None] | (contexts == -1)  # an empty row should have a zero context
-        return bool(((moved != contexts) & judged).any())
+        return bool((moved != contexts).any())
 
 
 class MaskShapeMismatch(Fault):
@@ -173,6 +244,28 @@ class MaskShapeMismatch(Fault):
         https://github.com/lucidrains/graph-transformer-pytorch/pull/2
         https://github.com/lucidrains/vit-pytorch/issues/71
         https://github.com/ml-explore/mlx-lm/pull/1903
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(batch=2, mask='full')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: all
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
+            a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "masking: mask application"
@@ -204,6 +297,24 @@ class MaskWithoutQueryAxis(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/pull/163426
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='full', encoding='additive')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        causality: the_flag_means_its_mask
+        dependence: every_query_counts, every_visible_key_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -217,7 +328,7 @@ class MaskWithoutQueryAxis(Fault):
     def visible(case: Case) -> bool:
         keys = visible_keys(case)
         has_rows = case.T > 1 and case.mask in EXPLICIT and case.mask != "padding"
-        return bool((keys != keys[:, :, :1]).any()) or (has_rows and _mask_has_gradient(case))
+        return bool((keys != keys[:, :, :1]).any()) or (has_rows and mask_has_gradient(case))
 
 
 class TransposedMask(Fault):
@@ -232,6 +343,29 @@ class TransposedMask(Fault):
 
     Seen in the wild:
         https://github.com/hyunwoongko/transformer/pull/40
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(keys=2, mask='full')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: all
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
+            a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "masking: mask application"
@@ -249,7 +383,7 @@ class TransposedMask(Fault):
         # Padding hides queries now; next to the flag this may leave the triangle's mirror image as it was, but not the rows.
         padded_rows = case.mask == "is_causal+padding" and case.T > 1
         biased = has_mask(case) and case.encoding == "bias" and chooses(case)
-        return bool((keys != keys.mT).any()) or padded_rows or biased or _mask_has_gradient(case)
+        return bool((keys != keys.mT).any()) or padded_rows or biased or mask_has_gradient(case)
 
 
 class MaskTiledOverHeads(Fault):
@@ -267,6 +401,25 @@ class MaskTiledOverHeads(Fault):
         https://github.com/ArrowLuo/CLIP4Clip/issues/22
         https://github.com/jchengai/pluto/issues/38
         https://github.com/reczoo/FuxiCTR/issues/130
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(batch=2, queries=2, num_heads=2, mask='padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys
+        batch: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -295,6 +448,22 @@ class SurplusProjectionBias(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/52545
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: all
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        contract: parameters_are_those_of_the_formula
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: dynamic parameter registration"

@@ -8,20 +8,22 @@ import torch
 from torch import Tensor
 
 from attn.masks import boolean_to_additive, causal_mask
-from faults.facts import has_empty_rows, visible_keys
-from faults.fault import Fault
-from faults.mask_meaning import (
-    also_written_as_boolean,
-    attends,
-    boolean_mask_hides,
-    gradient_of_mask_counts,
+from faults.facts import (
+    has_empty_rows,
+    has_mask,
     hidden_by_the_tensor,
-    hides_from_attending,
-    passes_booleans,
+    hides,
+    mask_has_gradient,
+    sees,
     sways,
+    visible_keys,
+    written_as_boolean,
 )
+from faults.fault import Fault
+from faults.mask_meaning import boolean_mask_hides
 from properties.case import Case
 from properties.inputs import make_inputs
+from properties.laws.precision import SHARED
 from properties.rounding import bounds
 
 
@@ -38,23 +40,12 @@ def whole_bias(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Ten
 # Facts.
 
 
-def _tensor_sways_a_row(case: Case) -> bool:
-    """Does the mask tensor change the weights of any query that sees a key?"""
-    some = visible_keys(case).any(-1, keepdim=True)
-    return sways(case) or bool((hidden_by_the_tensor(case) & some).any())
-
-
-def _loss_of_the_tensor_shows(case: Case) -> bool:
-    """Does it show, outside of gradients and training, if mask tensors are ignored? A law may pass the causal flag as one."""
-    flagged = case.mask.startswith("is_causal") and hides_from_attending(case)
-    return sways(case) or flagged or bool(hidden_by_the_tensor(case).any())
-
-
 def _of_another_token(case: Case, hidden: Tensor) -> bool:
-    """Is one of these keys another token than the query it is hidden from? Then its content can be anything.
+    """Is one of these keys hidden from all heads of a query that is another token? Then its content can be anything.
 
-    Queries that see no key at all are left out, here as in the laws about contents.
+    Queries that see no key at all are left out, here as in the law about contents.
     """
+    hidden = hidden.all(1, keepdim=True)
     if case.keys is None:
         hidden = hidden & ~torch.eye(case.T, dtype=torch.bool)
     return bool((hidden & visible_keys(case).any(-1, keepdim=True)).any())
@@ -76,6 +67,22 @@ class MaskAfterSoftmax(Fault):
     Seen in the wild:
         https://github.com/huggingface/pytorch-image-models/pull/2236
         https://github.com/lucidrains/memory-compressed-attention/issues/2
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: padding_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -104,6 +111,20 @@ class MaskAfterSoftmaxRenormalised(Fault):
 
     Seen in the wild:
         https://github.com/abisee/pointer-generator/issues/88
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal')
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys
+        dependence: every_visible_key_counts
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: all
     """
 
     root_cause = "score: normalization"
@@ -139,6 +160,26 @@ class MaskMultipliedBeforeSoftmax(Fault):
 
     Seen in the wild:
         https://github.com/abisee/pointer-generator/issues/88
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: padding_changes_nothing
+        heads: a_head_is_a_layer_of_one_head
+        algebra: a_shift_of_all_keys_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -170,6 +211,22 @@ class FiniteFill(Fault):
         https://github.com/karpathy/minGPT/issues/75
         https://github.com/huggingface/transformers/issues/17121
         https://github.com/TransformerLensOrg/TransformerLens/pull/366
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal')
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: the_flag_means_its_mask
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        algebra: values_enter_linearly
+        modes: dropout_drops_single_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -181,9 +238,9 @@ class FiniteFill(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        hidden = hidden_by_the_tensor(case)
-        in_empty_rows = bool((hidden & ~visible_keys(case).any(-1, keepdim=True)).any())
-        return passes_booleans(case) and (in_empty_rows or _of_another_token(case, hidden))
+        if written_as_boolean(case) and has_empty_rows(case):
+            return True
+        return has_mask(case) and case.encoding == "bool" and _of_another_token(case, hidden_by_the_tensor(case))
 
 
 class FillOverflowInHalf(Fault):
@@ -199,6 +256,15 @@ class FillOverflowInHalf(Fault):
     Seen in the wild:
         https://github.com/google/flax/issues/982
         https://github.com/huggingface/transformers/pull/17306
+
+    Symptom:
+        Loud: it raises wherever it shows.
+
+    Smallest case:
+        Case(mask='full', dtype='float16')
+
+    Killed by:
+        precision: all
     """
 
     root_cause = "kernel: numerical precision"
@@ -212,7 +278,7 @@ class FillOverflowInHalf(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        if case.dtype != "float16" or not passes_booleans(case):
+        if case.dtype != "float16" or case.encoding != "bool" or not has_mask(case) or case.mask not in SHARED:
             return False
         # Laws of precision leave a case alone if its scores do not fit the dtype either.
         largest = bounds(make_inputs(case, torch.float16, case.score_scale), torch.float16).largest
@@ -231,6 +297,21 @@ class ZeroTimesInfinity(Fault):
 
     Seen in the wild:
         https://github.com/cerebroai/reformers/issues/3
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(mask='full')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
+        dependence: every_query_counts, every_visible_value_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: all
     """
 
     root_cause = "masking: mask generation"
@@ -242,9 +323,7 @@ class ZeroTimesInfinity(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        if passes_booleans(case):
-            return bool(visible_keys(case).any())
-        return also_written_as_boolean(case) and attends(case)
+        return written_as_boolean(case) and sees(case)
 
 
 class InfinityOfTheWrongSign(Fault):
@@ -259,6 +338,24 @@ class InfinityOfTheWrongSign(Fault):
 
     Seen in the wild:
         https://github.com/lucidrains/memory-compressed-attention/issues/2
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: no_weight_is_negative, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: padding_changes_nothing
+        dependence: every_query_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: all
     """
 
     root_cause = "masking: mask application"
@@ -290,6 +387,25 @@ class MaskNeverUsed(Fault):
         https://github.com/huggingface/diffusers/issues/12294
         https://github.com/lucidrains/audiolm-pytorch/pull/69
         https://github.com/ByteDance-Seed/VeOmni/pull/1051
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='full', encoding='additive')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -299,7 +415,7 @@ class MaskNeverUsed(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _loss_of_the_tensor_shows(case) or gradient_of_mask_counts(case)
+        return hides(case) or mask_has_gradient(case)
 
 
 class MaskDroppedInTraining(Fault):
@@ -314,6 +430,16 @@ class MaskDroppedInTraining(Fault):
     Seen in the wild:
         https://github.com/unslothai/unsloth/pull/8253
         https://github.com/AI-Hypercomputer/maxtext/issues/4476
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal')
+
+    Killed by:
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -323,7 +449,7 @@ class MaskDroppedInTraining(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _tensor_sways_a_row(case)
+        return sways(case) or bool(hidden_by_the_tensor(case).any())
 
 
 class MaskDroppedWithoutGradients(Fault):
@@ -337,6 +463,25 @@ class MaskDroppedWithoutGradients(Fault):
 
     Seen in the wild:
         https://github.com/AI4Bharat/IndicBERT/issues/20
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: all
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -346,7 +491,7 @@ class MaskDroppedWithoutGradients(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _loss_of_the_tensor_shows(case)
+        return sways(case) or hides(case)
 
 
 class MaskDroppedInCrossAttention(Fault):
@@ -361,6 +506,25 @@ class MaskDroppedInCrossAttention(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/36293
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(keys=2, mask='full', encoding='additive')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -372,4 +536,4 @@ class MaskDroppedInCrossAttention(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.keys is not None and (_loss_of_the_tensor_shows(case) or gradient_of_mask_counts(case))
+        return case.keys is not None and (hides(case) or mask_has_gradient(case))

@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
 from torch import Tensor
 
-from faults.facts import chooses, has_mask, visible_keys
+from faults.facts import chooses, hides, mask_has_gradient, written_as_additive, written_as_boolean
 from faults.fault import Fault
-from properties.case import EXPLICIT, Case
-from properties.inputs import make_inputs
-
-# Facts, also for the other families of masks.
-
-
-@functools.lru_cache(maxsize=4096)
-def attending_rows(case: Case) -> Tensor:
-    """Which queries see a key in every head, bool `[B, 1, T, 1]`. What a law makes of the case is compared on these alone."""
-    return make_inputs(case).attending()[:, None, :, None]
-
-
-@functools.lru_cache(maxsize=4096)
-def hidden_by_the_tensor(case: Case) -> Tensor:
-    """Which keys the mask tensor hides that the causal flag, if given, does not hide anyway, bool `[B, h, T, S]`."""
-    allowed = torch.ones(case.T, case.S, dtype=torch.bool)
-    if case.mask.startswith("is_causal"):
-        allowed = allowed.tril(case.S - case.T)
-    return allowed & ~visible_keys(case)
-
-
-def hides_from_attending(case: Case) -> bool:
-    """Is any key hidden from a query that sees another key in every head?"""
-    return bool((~visible_keys(case) & attending_rows(case)).any())
-
-
-def attends(case: Case) -> bool:
-    """Does any query see a key in every head?"""
-    return bool(attending_rows(case).any())
-
-
-def passes_booleans(case: Case) -> bool:
-    """Is the mask tensor of the case boolean?"""
-    return has_mask(case) and case.encoding == "bool"
-
-
-def also_written_as_boolean(case: Case) -> bool:
-    """Does a law write the mask of the case as a boolean tensor, though the case does not?"""
-    return case.mask == "is_causal" or (case.mask in EXPLICIT and case.encoding == "additive")
+from properties.case import Case
 
 
 def boolean_mask_hides(case: Case) -> bool:
-    """Is any key hidden by a boolean tensor, be it the case's own or another form of its mask?"""
-    if passes_booleans(case):
-        return bool(hidden_by_the_tensor(case).any()) or hides_from_attending(case)
-    return also_written_as_boolean(case) and hides_from_attending(case)
-
-
-def sways(case: Case) -> bool:
-    """Is there a finite bias where a query has a choice?"""
-    return has_mask(case) and case.encoding == "bias" and chooses(case)
-
-
-def gradient_of_mask_counts(case: Case) -> bool:
-    """Is there an additive mask whose gradient is not zero: one under which an attending query has a choice?"""
-    choosing = visible_keys(case).sum(-1, keepdim=True) > 1  # [B, h, T, 1]
-    return has_mask(case) and case.encoding != "bool" and bool((choosing & attending_rows(case)).any())
-
-
-# Faults.
+    """Is any key hidden by a boolean mask?"""
+    return written_as_boolean(case) and hides(case)
 
 
 class InvertedPolarity(Fault):
@@ -86,6 +31,23 @@ class InvertedPolarity(Fault):
         https://github.com/rasbt/LLMs-from-scratch/issues/1061
         https://github.com/lucidrains/halonet-pytorch/issues/4
         https://github.com/InseeFrLab/torchTextClassifiers/pull/92
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(mask='full')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: padding_changes_nothing
+        dependence: every_query_counts, every_visible_value_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -97,7 +59,7 @@ class InvertedPolarity(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return passes_booleans(case) or (also_written_as_boolean(case) and attends(case))
+        return written_as_boolean(case)
 
 
 class BooleanMaskAdded(Fault):
@@ -115,6 +77,24 @@ class BooleanMaskAdded(Fault):
         https://github.com/huggingface/transformers/pull/41443
         https://github.com/huggingface/diffusers/issues/14342
         https://github.com/huggingface/pytorch-image-models/pull/2674
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: padding_changes_nothing
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -143,6 +123,25 @@ class ZeroOneMaskAdded(Fault):
         https://github.com/Comfy-Org/ComfyUI/pull/13471
         https://github.com/HKUSTDial/flash-sparse-attention/issues/146
         https://github.com/timeseriesAI/tsai/issues/171
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: padding_changes_nothing
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -170,6 +169,27 @@ class FloatMaskReadAsBoolean(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/38094
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(mask='full')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        dependence: all
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -179,11 +199,7 @@ class FloatMaskReadAsBoolean(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        if passes_booleans(case):  # a law writes it as an additive one
-            return case.mask in EXPLICIT and attends(case)
-        if case.encoding == "bias":
-            return has_mask(case) and (chooses(case) or bool(hidden_by_the_tensor(case).any()))
-        return has_mask(case)
+        return written_as_additive(case) and (case.encoding != "bias" or chooses(case) or hides(case))
 
 
 class BiasLost(Fault):
@@ -200,6 +216,18 @@ class BiasLost(Fault):
 
     Seen in the wild:
         https://github.com/keras-team/keras-hub/pull/2977
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='full', encoding='additive')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -211,4 +239,4 @@ class BiasLost(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return sways(case) or gradient_of_mask_counts(case)
+        return mask_has_gradient(case)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faults.facts import chooses, grouped, visible_keys
+from faults.facts import chooses, grouped, sees, visible_keys
 from faults.fault import Fault
 from properties.case import Case
 
@@ -29,6 +29,21 @@ class InterleavedProjection(Fault):
         https://github.com/JieShibo/MoLE/issues/9
         https://github.com/Lightning-AI/litgpt/pull/1013
         https://github.com/awslabs/slapo/pull/46
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(num_heads=2)
+
+    Killed by:
+        reference: all
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: head interaction"
@@ -46,7 +61,7 @@ class InterleavedProjection(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.g > 1 and (_reaches_the_output(case) or chooses(case))
+        return case.g > 1 and (sees(case))
 
 
 class ValuesFromTheKeyRows(Fault):
@@ -61,6 +76,20 @@ class ValuesFromTheKeyRows(Fault):
 
     Seen in the wild:
         https://github.com/yflyzhang/AnnotatedTransformer/issues/1
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        algebra: all
+        dependence: every_visible_value_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: dimension"
@@ -71,7 +100,7 @@ class ValuesFromTheKeyRows(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _reaches_the_output(case)
+        return sees(case)
 
 
 class KeysFromTheValueRows(Fault):
@@ -86,6 +115,20 @@ class KeysFromTheValueRows(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/40257
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        algebra: values_enter_linearly
+        dependence: every_visible_key_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: dimension"
@@ -111,6 +154,21 @@ class SwappedKeysAndValues(Fault):
 
     Seen in the wild:
         https://github.com/jsbaan/transformer-from-scratch/issues/1
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: all
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        algebra: all
+        dependence: every_visible_value_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: dimension"
@@ -121,7 +179,7 @@ class SwappedKeysAndValues(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _reaches_the_output(case) or chooses(case)
+        return sees(case)
 
 
 class UntransposedWeight(Fault):
@@ -136,6 +194,28 @@ class UntransposedWeight(Fault):
 
     Seen in the wild:
         No report in the log.
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(d_head=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "qkv projection: dimension"
@@ -150,7 +230,7 @@ class UntransposedWeight(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return grouped(case) or (case.d_model > 1 and (_reaches_the_output(case) or chooses(case)))
+        return grouped(case) or (case.d_model > 1 and (sees(case)))
 
 
 class QueriesFromTheContext(Fault):
@@ -166,6 +246,28 @@ class QueriesFromTheContext(Fault):
     Seen in the wild:
         https://github.com/Khaliladib11/Transformer-from-scratch/issues/1
         https://github.com/Khaliladib11/Transformer-from-scratch/pull/2
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(keys=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "qkv projection: dimension"
@@ -190,6 +292,28 @@ class ContextIgnored(Fault):
 
     Seen in the wild:
         https://github.com/vllm-project/vllm/pull/38321
+
+    Symptom:
+        Either: on some cases it raises, on others the values are silently wrong.
+
+    Smallest case:
+        Case(keys=1)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -199,7 +323,7 @@ class ContextIgnored(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.keys is not None and (case.T != case.S or _reaches_the_output(case) or chooses(case))
+        return case.keys is not None and (case.T != case.S or sees(case))
 
 
 class ContextOfEqualLengthIgnored(Fault):
@@ -214,6 +338,21 @@ class ContextOfEqualLengthIgnored(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/peft/issues/565
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(keys=1)
+
+    Killed by:
+        reference: all
+        rows: weights_explain_the_output, outputs_stay_among_the_values
+        causality: no_gradient_flows_from_hidden_keys
+        dependence: every_visible_key_counts, every_visible_value_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -225,7 +364,7 @@ class ContextOfEqualLengthIgnored(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.keys == case.T and (_reaches_the_output(case) or chooses(case))
+        return case.keys == case.T and (sees(case))
 
 
 class MissingOutProjection(Fault):
@@ -240,6 +379,19 @@ class MissingOutProjection(Fault):
 
     Seen in the wild:
         No report in the log.
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        dependence: every_parameter_counts
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: head interaction"
@@ -249,7 +401,7 @@ class MissingOutProjection(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _reaches_the_output(case)
+        return sees(case) or case.bias
 
 
 class TransposedOutProjection(Fault):
@@ -263,6 +415,18 @@ class TransposedOutProjection(Fault):
 
     Seen in the wild:
         No report in the log.
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(d_head=2)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: dimension"
@@ -273,7 +437,7 @@ class TransposedOutProjection(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.d_model > 1 and _reaches_the_output(case)
+        return case.d_model > 1 and sees(case)
 
 
 class HalfHonouredBias(Fault):
@@ -288,6 +452,23 @@ class HalfHonouredBias(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/52545
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        masking: empty_rows_are_as_declared
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        contract: parameters_are_those_of_the_formula
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: dynamic parameter registration"

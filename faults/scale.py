@@ -27,6 +27,19 @@ class ScaleByDModel(Fault):
         https://github.com/sooftware/conformer/pull/55
         https://github.com/juho-lee/set_transformer/issues/18
         https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/3
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, num_heads=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -52,6 +65,19 @@ class MissingScale(Fault):
     Seen in the wild:
         https://github.com/Project-MONAI/GenerativeModels/issues/146
         https://github.com/OpenNMT/CTranslate2/pull/123
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -76,6 +102,19 @@ class InvertedScale(Fault):
 
     Seen in the wild:
         https://github.com/esceptico/perceiver-io/issues/9
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -101,6 +140,19 @@ class DoubleScale(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/38290
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -126,6 +178,19 @@ class ScaleWithoutRoot(Fault):
 
     Seen in the wild:
         https://github.com/delzac/cntkx/issues/10
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -150,6 +215,19 @@ class HardCodedScale(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/pull/72375
         https://github.com/triton-lang/triton/issues/621
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -174,6 +252,19 @@ class ScaleFromPackedWidth(Fault):
 
     Seen in the wild:
         https://github.com/ROCm/hip-ep/pull/621
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -198,6 +289,19 @@ class ZeroScale(Fault):
 
     Seen in the wild:
         https://github.com/SKaiNET-developers/SKaiNET/issues/860
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        dependence: every_query_counts, every_visible_key_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -226,6 +330,18 @@ class ScaledMask(Fault):
         https://github.com/tenstorrent/tt-metal/issues/55337
         https://github.com/NVIDIA/OpenSeq2Seq/pull/76
         https://github.com/braindecode/braindecode/pull/902
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, d_head=2, mask='full', encoding='additive')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"

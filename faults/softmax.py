@@ -12,6 +12,7 @@ from faults.fault import Fault
 from faults.subject import subject
 from properties.case import Case
 from properties.inputs import Inputs, make_inputs
+from properties.laws.precision import SHARED
 from properties.oracle import attend
 from properties.rounding import bounds
 
@@ -29,6 +30,25 @@ class SoftmaxOverQueries(Fault):
     Seen in the wild:
         https://github.com/FudanNLP/fastNLP/issues/254
         https://github.com/nerdai/llms-from-scratch-rs/pull/30
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: a_query_alone_gives_its_own_row
+        masking: hidden_keys_can_be_deleted
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: padding_changes_nothing
+        algebra: a_shift_of_all_keys_changes_nothing
+        dependence: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -55,6 +75,26 @@ class SoftmaxOverHeads(Fault):
     Seen in the wild:
         https://github.com/FudanNLP/fastNLP/issues/254
         https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/52
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(num_heads=2)
+
+    Killed by:
+        reference: all
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
+            outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: padding_changes_nothing
+        heads: a_head_is_a_layer_of_one_head
+        algebra: a_shift_of_all_keys_changes_nothing
+        dependence: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: all
     """
 
     root_cause = "score: normalization"
@@ -80,6 +120,25 @@ class SoftmaxOverTheBatch(Fault):
 
     Seen in the wild:
         https://github.com/PetrochukM/PyTorch-NLP/issues/2
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
+            outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: all
+        algebra: a_shift_of_all_keys_changes_nothing
+        dependence: every_query_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: all
     """
 
     root_cause = "score: normalization"
@@ -107,6 +166,15 @@ class SoftmaxWithoutMaximum(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/60939
         https://github.com/huggingface/transformers/pull/17437
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(dtype='float32', score_scale=1000.0)
+
+    Killed by:
+        precision: all
     """
 
     root_cause = "kernel: numerical precision"
@@ -121,7 +189,7 @@ class SoftmaxWithoutMaximum(Fault):
         # Underflow sets in gradually, and rounding excuses some of it: only the scores themselves can say when it is too much.
         inputs = _rounded(case)
         bound = bounds(inputs, inputs.x.dtype)
-        if bound.largest > torch.finfo(inputs.x.dtype).max / 4:
+        if bound.largest > torch.finfo(inputs.x.dtype).max / 4 or case.mask not in SHARED:
             return False
         exponentials = _scores(inputs).exp()
         weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
@@ -141,6 +209,19 @@ class HalfPrecisionSoftmax(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/60939
         https://github.com/tinygrad/tinygrad/pull/4985
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        algebra: a_shift_of_all_keys_changes_nothing
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: precision handling"
@@ -170,6 +251,20 @@ class SinglePrecisionSoftmax(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/48459
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        rows: rows_sum_to_one, constant_values_come_back
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        algebra: a_shift_of_all_keys_changes_nothing
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: precision handling"
@@ -196,6 +291,28 @@ class SoftmaxNotCastBack(Fault):
     Seen in the wild:
         https://github.com/tensorflow/tensorflow/issues/46064
         https://github.com/kohya-ss/musubi-tuner/pull/1037
+
+    Symptom:
+        Loud: it raises wherever it shows.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        precision: all
     """
 
     root_cause = "score: precision handling"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attn.masks import boolean_to_additive, causal_mask
-from faults.facts import chooses, has_empty_rows, has_mask, sees, visible_keys
+from faults.facts import chooses, has_empty_rows, hidden_by_the_tensor, sees, sways, visible_keys
 from faults.fault import Fault
 from properties.case import EXPLICIT, Case
 from properties.inputs import make_inputs
@@ -26,6 +26,25 @@ class InputChangedInPlace(Fault):
 
     Seen in the wild:
         https://github.com/Shujun-He/RibonanzaNet/issues/7
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows,
+            self_attention_is_attention_to_oneself
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
+        batch: all
+        heads: all
+        algebra: all
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        contract: nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
     """
 
     root_cause = "kernel: kernel memory"
@@ -52,6 +71,26 @@ class MaskChangedInPlace(Fault):
 
     Seen in the wild:
         https://github.com/Shujun-He/RibonanzaNet/issues/7
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal+padding', encoding='additive')
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys
+        batch: a_sample_alone_gives_its_own_rows
+        heads: all
+        algebra: all
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same,
+            a_state_dict_carries_everything
     """
 
     root_cause = "masking: dynamic mask"
@@ -91,6 +130,26 @@ class MaskInvertedInPlace(Fault):
 
     Seen in the wild:
         https://github.com/Shujun-He/RibonanzaNet/issues/7
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(mask='full')
+
+    Killed by:
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: the_future_does_not_change_the_past
+        batch: a_sample_alone_gives_its_own_rows
+        heads: all
+        algebra: all
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same,
+            a_state_dict_carries_everything
     """
 
     root_cause = "masking: dynamic mask"
@@ -133,6 +192,23 @@ class ScaleAccumulates(Fault):
     Seen in the wild:
         https://github.com/flashinfer-ai/flashinfer/pull/2084
         https://github.com/flagos-ai/FlagGems/pull/424
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        symmetry: all
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        algebra: all
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter, a_second_call_gives_the_same
     """
 
     root_cause = "score: implementation"
@@ -160,6 +236,19 @@ class MaskRemembered(Fault):
     Seen in the wild:
         https://github.com/time-series-foundation-models/lag-llama/issues/81
         https://github.com/facebookresearch/fairseq/issues/3732
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(queries=2, mask='causal')
+
+    Killed by:
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
+        batch: a_sample_alone_gives_its_own_rows
+        heads: a_head_is_a_layer_of_one_head
+        contract: a_second_call_gives_the_same
     """
 
     root_cause = "masking: dynamic mask"
@@ -175,7 +264,7 @@ class MaskRemembered(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return has_mask(case) and sees(case)
+        return sways(case) or bool(hidden_by_the_tensor(case).any())
 
 
 class KeysRemembered(Fault):
@@ -189,6 +278,22 @@ class KeysRemembered(Fault):
 
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/3732
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(keys=1)
+
+    Killed by:
+        symmetry: permuted_keys_change_nothing
+        masking: hidden_keys_can_be_deleted
+        causality: a_prefix_gives_the_first_rows
+        batch: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        algebra: values_enter_linearly
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "kv cache: invalidation"
@@ -206,8 +311,7 @@ class KeysRemembered(Fault):
     @staticmethod
     def visible(case: Case) -> bool:
         # Another batch size or number of keys does not fit what was kept, whether anybody sees it or not.
-        attends = bool(make_inputs(case).attending().any())
-        return case.keys is not None and (attends or case.S > 1 or case.batch > 1)
+        return case.keys is not None and (sees(case) or case.S > 1 or case.batch > 1)
 
 
 class StridesIgnored(Fault):
@@ -224,6 +328,25 @@ class StridesIgnored(Fault):
         https://github.com/pytorch/pytorch/issues/163597
         https://github.com/pytorch/pytorch/pull/187506
         https://github.com/pytorch/pytorch/issues/191937
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case(d_head=2, layout='strided')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: all
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: all
+        dependence: every_visible_key_counts, every_visible_value_counts
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: kernel memory"
@@ -235,10 +358,8 @@ class StridesIgnored(Fault):
     def visible(case: Case) -> bool:
         inputs, seen = make_inputs(case), visible_keys(case)
         wrong_x, wrong_keys = _misread(inputs.x), _misread(inputs.keys)  # [B, T], [B, S]
-        chooses = seen.sum(-1, keepdim=True) > 1  # its weights show what it asked, and what was answered
-        answers = chooses | inputs.attending()[:, None, :, None]  # so does an output that is judged, but for the question
-        asked_wrongly = wrong_x[:, None, :, None] & chooses
-        answered_wrongly = wrong_keys[:, None, None] & seen & answers
+        asked_wrongly = wrong_x[:, None, :] & (seen.sum(-1) > 1)  # what is asked matters to who has a choice
+        answered_wrongly = wrong_keys[:, None, None] & seen
         return bool(asked_wrongly.any() or answered_wrongly.any())
 
 

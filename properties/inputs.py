@@ -260,6 +260,15 @@ class Inputs:
         return mask
 
 
+def gradients(output: Tensor, cotangent: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The gradients of (output * cotangent).sum() by the leaves, zero for those that it does not depend on."""
+    if not output.requires_grad:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad((output * cotangent.to(output.dtype)).sum(), list(leaves.values()), allow_unused=True)
+    pairs = zip(leaves.items(), found, strict=True)
+    return {name: torch.zeros_like(leaf) if gradient is None else gradient for (name, leaf), gradient in pairs}
+
+
 def project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """[B, n, d] -> [B, n, width]"""
     return tokens @ weight.T + (0 if bias is None else bias)

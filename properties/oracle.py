@@ -28,6 +28,7 @@ def attend(inputs: Inputs) -> Truth:
     B, h, T, S = inputs.scores_shape
     w, d_head, group = inputs.weights, inputs.d_head, h // inputs.num_kv_heads
     q, k, v = project(inputs.x, w.w_q, w.b_q), project(inputs.keys, w.w_k, w.b_k), project(inputs.keys, w.w_v, w.b_v)
+    q = q / math.sqrt(d_head)
     bias = inputs.bias()
     seen = (bias > -math.inf).tolist()
     outputs, weights, values = [], [], []
@@ -38,11 +39,11 @@ def attend(inputs: Inputs) -> Truth:
             values.append(mixed)
             for query, row_bias, row_seen in zip(queries, bias[b, i].unbind(), seen[b][i], strict=True):
                 if all(row_seen):
-                    row = (keys @ query / math.sqrt(d_head) + row_bias).softmax(0)
+                    row = (keys @ query + row_bias).softmax(0)
                     outputs.append(row @ mixed)
                 elif any(row_seen):
                     some = torch.tensor([s for s in range(S) if row_seen[s]])
-                    share = (keys[some] @ query / math.sqrt(d_head) + row_bias[some]).softmax(0)
+                    share = (keys[some] @ query + row_bias[some]).softmax(0)
                     row = share.new_zeros(S).index_copy(0, some, share)
                     outputs.append(share @ mixed[some])
                 else:

@@ -73,6 +73,7 @@ def gradient_bounds(inputs: Inputs, cotangent: Tensor, relative: float) -> dict[
     The backward pass with absolute values, the largest element of each gradient, times the relative error of what it is made of:
     that of the weights, `relative`, and that of the sums.
     """
+    u = torch.finfo(inputs.x.dtype).eps / 2
     inputs = inputs.to(torch.float64)
     B, h, T, S = inputs.scores_shape
     group = h // inputs.num_kv_heads
@@ -97,6 +98,5 @@ def gradient_bounds(inputs: Inputs, cotangent: Tensor, relative: float) -> dict[
     for name, (d_projected, tokens) in products.items():
         sizes[f"w_{name}"] = torch.einsum("btf,bte->fe", d_projected, tokens.abs())
         sizes[f"b_{name}"] = d_projected.sum((0, 1))
-    u = torch.finfo(torch.float64).eps / 2
     relative += (full.x.shape[2] + d_head + T + S + B * T + _STEPS) * u
     return {name: 4 * relative * float(magnitude.max()) for name, magnitude in sizes.items()}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from properties.case import EXPLICIT, HIDING, Case
 from properties.compare import assert_close
-from properties.inputs import Inputs, split_heads
+from properties.inputs import Inputs, gradients, split_heads
 from properties.oracle import truth
 from properties.property import Property
 from properties.rounding import bounds, rounding
@@ -46,7 +46,8 @@ def content_of_hidden_keys_is_irrelevant(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     inputs = inputs.with_identity_out()  # a row of one head is judged by what this head may not see
     visible = inputs.visible()
-    unaware = ~visible & visible.any(-1, keepdim=True)  # [B, h, T, S]: the query sees others, but not this one
+    # [B, h, T, S]: heads that see a key, of queries that see this one in no head. Where another head sees it, it may do harm there.
+    unaware = ~visible.any(1, keepdim=True) & visible.any(-1, keepdim=True)
     if case.keys is None:
         unaware &= ~torch.eye(case.T, dtype=torch.bool)  # to change a token changes its own query
     noise = torch.randn(inputs.keys.shape, generator=case.generator("law"), dtype=torch.float64).to(inputs.x.dtype) * 1e30
@@ -80,7 +81,7 @@ def a_mask_may_be_written_in_any_form(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     want = layer(inputs).output
     bound = rounding(case, subject.dtype).output
-    for form, mask in _forms(inputs, subject.supports.encodings):
+    for form, mask in _forms(inputs, case.encoding, subject.supports.encodings):
         got = layer(replace(inputs, mask=mask)).output
         assert_close(got, want, bound, f"output with {form}", subject.judged(inputs)[..., None])
 
@@ -121,16 +122,13 @@ def empty_rows_harm_no_gradient(subject: Subject, case: Case) -> None:
     if attending.all():
         return
     leaves, named = inputs.leaves()
-    output = layer(leaves, grad=True).output
-    loss = output.masked_fill(~attending[..., None], 0.0).sum()
-    if not loss.requires_grad:
-        return  # `gradients_are_those_of_the_formula` says so
-    for name, gradient in zip(named, torch.autograd.grad(loss, list(named.values()), allow_unused=True), strict=True):
-        if gradient is not None and not gradient.isfinite().all():
+    used = layer(leaves, grad=True).output[attending]
+    for name, gradient in gradients(used, torch.ones_like(used), named).items():
+        if not gradient.isfinite().all():
             raise AssertionError(f"the gradient of {name} is not finite, though only rows that see a key are used")
 
 
-def _forms(inputs: Inputs, encodings: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
+def _forms(inputs: Inputs, encoding: str, encodings: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
     """The same mask in other forms, with what they are called."""
     mask = inputs.mask
     if mask is None:
@@ -142,9 +140,9 @@ def _forms(inputs: Inputs, encodings: frozenset[str]) -> Iterator[tuple[str, Ten
     yield "its mask written out", four.expand(B, h, T, S).contiguous()
     yield "a transposed mask", four.mT.contiguous().mT
     yield "a strided mask", torch.stack([four, four], dim=-1)[..., 0]
-    if mask.dtype == torch.bool and "additive" in encodings:
+    if encoding == "bool" and "additive" in encodings:
         yield "an additive mask", torch.zeros(mask.shape, dtype=inputs.x.dtype).masked_fill(~mask, -math.inf)
-    if mask.dtype != torch.bool and "bool" in encodings and ((mask == 0) | (mask == -math.inf)).all():
+    if encoding == "additive" and "bool" in encodings:
         yield "a boolean mask", mask == 0
 
 
