@@ -1,4 +1,4 @@
-"""How many cases a second each property runs on the clean attention, Hypothesis included, on one core: `python benchmarks/rate.py`."""
+"""Cases a second of each property on the clean attention, Hypothesis included, on one core: `python benchmarks/rate.py`."""
 
 from __future__ import annotations
 

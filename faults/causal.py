@@ -56,6 +56,7 @@ class CausalOffByOne(Fault):
         none.
 
     Seen in the wild:
+        https://github.com/RVC-Boss/GPT-SoVITS/issues/965
         https://github.com/huggingface/transformers/issues/39408
 
     Symptom:
@@ -101,6 +102,7 @@ class CausalWithoutItself(Fault):
         With the flag, if the mask beside it leaves any query the sight of its own position.
 
     Seen in the wild:
+        https://github.com/pbloem/former/issues/10
         https://github.com/huggingface/transformers/issues/29623
 
     Symptom:

@@ -20,7 +20,8 @@ class DroppedKeyBias(Equivalent):
         the softmax does not see a common shift (`a_shift_of_all_keys_changes_nothing`). For the same reason its gradient is 0.
 
     Seen in the wild:
-        Not in the log of reports yet.
+        https://github.com/microsoft/unilm/issues/510
+        https://github.com/microsoft/Swin-Transformer/issues/260
     """
 
     def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -208,7 +208,7 @@ class AveragedHeads(Fault):
         head.
 
     Seen in the wild:
-        No report in the log.
+        https://github.com/awf/functional-transformer/issues/8
 
     Symptom:
         Silent: every shape fits, the values are wrong.

@@ -285,6 +285,57 @@ class MaskShapeMismatch(Fault):
         return one_a_sample and (case.batch != case.num_heads or _samples_have_own_masks(case))
 
 
+class SurplusProjectionBias(Fault):
+    """Build the in-projection with the bias that `nn.Linear` has by default, whatever the layer was asked for.
+
+    Why it is wrong:
+        The lesson has none, so loaded weights do not set it: it stays what the constructor drew, shifts queries and values,
+        and is trained along with everything else.
+
+    When it shows:
+        Whenever the layer is to have no bias.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/52545
+
+    Symptom:
+        Silent: every shape fits, the values are wrong.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: all
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        contract: parameters_are_those_of_the_formula
+        precision: rounding_explains_the_error
+    """
+
+    root_cause = "qkv projection: dynamic parameter registration"
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        bias: bool = False,
+        *,
+        num_kv_heads: int | None = None,
+        dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d_model, num_heads, bias, num_kv_heads=num_kv_heads, dropout=dropout, device=device, dtype=dtype)
+        self.in_proj = nn.Linear(d_model, sum(self.widths), device=device, dtype=dtype)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return not case.bias
+
+
 class MaskWithoutQueryAxis(Fault):
     """Take the first row of the mask for all of it: which keys are hidden, whoever asks.
 
@@ -434,54 +485,3 @@ class MaskTiledOverHeads(Fault):
     @staticmethod
     def visible(case: Case) -> bool:
         return case.batch > 1 and case.num_heads > 1 and _samples_have_own_masks(case)
-
-
-class SurplusProjectionBias(Fault):
-    """Build the in-projection with the bias that `nn.Linear` has by default, whatever the layer was asked for.
-
-    Why it is wrong:
-        The lesson has none, so loaded weights do not set it: it stays what the constructor drew, shifts queries and values,
-        and is trained along with everything else.
-
-    When it shows:
-        Whenever the layer is to have no bias.
-
-    Seen in the wild:
-        https://github.com/pytorch/pytorch/issues/52545
-
-    Symptom:
-        Silent: every shape fits, the values are wrong.
-
-    Smallest case:
-        Case()
-
-    Killed by:
-        reference: all
-        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
-        contract: parameters_are_those_of_the_formula
-        precision: rounding_explains_the_error
-    """
-
-    root_cause = "qkv projection: dynamic parameter registration"
-
-    def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        bias: bool = False,
-        *,
-        num_kv_heads: int | None = None,
-        dropout: float = 0.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d_model, num_heads, bias, num_kv_heads=num_kv_heads, dropout=dropout, device=device, dtype=dtype)
-        self.in_proj = nn.Linear(d_model, sum(self.widths), device=device, dtype=dtype)
-
-    @staticmethod
-    def visible(case: Case) -> bool:
-        return not case.bias

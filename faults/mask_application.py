@@ -159,6 +159,7 @@ class MaskMultipliedBeforeSoftmax(Fault):
         Whenever a boolean mask hides a key.
 
     Seen in the wild:
+        https://github.com/georg-wolflein/good-features/pull/1
         https://github.com/abisee/pointer-generator/issues/88
 
     Symptom:

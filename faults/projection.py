@@ -193,7 +193,8 @@ class UntransposedWeight(Fault):
         Silently for d_model > 1. With grouped heads the matrices of k and v are not square, and it raises.
 
     Seen in the wild:
-        No report in the log.
+        https://github.com/vllm-project/vllm/pull/44113
+        https://github.com/skyzh/tiny-llm/issues/41
 
     Symptom:
         Either: on some cases it raises, on others the values are silently wrong.
@@ -378,7 +379,9 @@ class MissingOutProjection(Fault):
         Whenever a query sees a key.
 
     Seen in the wild:
-        No report in the log.
+        https://github.com/Kyubyong/transformer/issues/117
+        https://github.com/jwallbridge/translob/issues/4
+        https://github.com/stevezheng23/sequence_labeling_tf/pull/83
 
     Symptom:
         Silent: every shape fits, the values are wrong.
@@ -414,7 +417,7 @@ class TransposedOutProjection(Fault):
         For d_model > 1, whenever a query sees a key.
 
     Seen in the wild:
-        No report in the log.
+        https://github.com/vllm-project/vllm/pull/44113
 
     Symptom:
         Silent: every shape fits, the values are wrong.

@@ -12,7 +12,7 @@ _FAMILIES = {family: [p.name for p in group] for family, group in itertools.grou
 
 def table(measured: list[Row]) -> str:
     """One line a fault: silent or loud, cases drawn up to the first kill, killers, and how many of them in each family."""
-    width = max(len(row.name) for row in measured) + 2
+    width = max((len(row.name) for row in measured), default=0) + 2
     columns = [f"{name[:4]:>5}" for name in _FAMILIES]
     lines = [
         "How many properties of each family kill each fault:",

@@ -8,14 +8,25 @@ import pytest
 
 from faults.bless import measured_sections
 from faults.catalog import catalog, equivalents
-from faults.fault import MEASURED, OF_EQUIVALENTS, ROOT_CAUSES, WRITTEN, Fault, sections_of, step_of, subject_of, summary_of
-from faults.matrix import check_correct, measure
+from faults.fault import (
+    MEASURED,
+    OF_EQUIVALENTS,
+    ROOT_CAUSES,
+    WRITTEN,
+    Fault,
+    name_of,
+    sections_of,
+    step_of,
+    subject_of,
+    summary_of,
+)
+from faults.matrix import Row, check_correct, rows
 from faults.smallest import simpler
 from properties.case import Case, sample
 from properties.laws import PROPERTIES
 from properties.runner import failure, falsify
 
-CASES = 12  # random cases of either kind that `visible` is held to; benchmarks/visibility.py runs many more
+CASES = 8  # random cases of either kind that `visible` is held to; benchmarks/visibility.py runs many more
 LESSON = [
     "wrong-split-order",
     "missing-transpose",
@@ -62,9 +73,16 @@ def test_a_fault_shows_exactly_where_it_says(fault: type[Fault]) -> None:
     assert missing[True] < CASES, "no random case showed it"
 
 
+@pytest.fixture(scope="session")
+def rows_by_name(request: pytest.FixtureRequest) -> dict[str, Row]:
+    """The rows of the matrix that are asked for, measured on all cores."""
+    asked = [item for item in request.session.items if "rows_by_name" in item.fixturenames]  # type: ignore[attr-defined]
+    return {row.name: row for row in rows([name_of(item.callspec.params["fault"]) for item in asked])}  # type: ignore[attr-defined]
+
+
 @each_fault
-def test_what_was_measured_is_what_the_docstring_says(fault: type[Fault]) -> None:
-    row = measure(fault)
+def test_what_was_measured_is_what_the_docstring_says(fault: type[Fault], rows_by_name: dict[str, Row]) -> None:
+    row = rows_by_name[name_of(fault)]
     documented = sections_of(fault)
     for heading, text in measured_sections(fault, row).items():
         written = " ".join(documented.get(heading, "").split())

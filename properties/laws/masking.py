@@ -46,7 +46,7 @@ def content_of_hidden_keys_is_irrelevant(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     inputs = inputs.with_identity_out()  # a row of one head is judged by what this head may not see
     visible = inputs.visible()
-    # [B, h, T, S]: heads that see a key, of queries that see this one in no head. Where another head sees it, it may do harm there.
+    # [B, h, T, S]: heads that see some key, of queries that see this one in no head: where a head sees it, it counts.
     unaware = ~visible.any(1, keepdim=True) & visible.any(-1, keepdim=True)
     if case.keys is None:
         unaware &= ~torch.eye(case.T, dtype=torch.bool)  # to change a token changes its own query
