@@ -1,7 +1,8 @@
-"""How soon each fault is killed, over many seeds, and whether `visible` is exact: `python benchmarks/visibility.py --seeds 1000`.
+"""How soon each fault is killed, over many seeds: `python benchmarks/visibility.py --seeds 1000`.
 
-For each seed, random cases are drawn until the fault is visible on one; that case is put to all properties, and the drawing goes
-on until a case is killed, 20 cases at most. Every invisible case on the way is put to all properties too: none may fail.
+Two questions a seed. Random cases are drawn until the fault is visible on one: does some property fail on that very case? And
+each property is given cases of its own, as a test would give it: how many each until the first fails? Every twentieth seed, a
+case on which the fault is not visible is put to all properties: none may fail.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -20,47 +23,60 @@ from faults.catalog import catalog
 from faults.fault import subject_of
 from properties.case import Case, sample
 from properties.laws import PROPERTIES
-from properties.property import Property
 from properties.runner import failure
 
 WITHIN = 20
 
 
-def fails(order: list[Property], subject: object, case: Case) -> bool:
-    """Does any property fail on the case? The one that does is asked first next time."""
-    for property_ in order:
-        if property_.about(case, subject) and failure(property_, subject, case) is not None:  # type: ignore[arg-type]
-            order.remove(property_)
-            order.insert(0, property_)
-            return True
-    return False
+@dataclass
+class Tally:
+    """What came out for one fault."""
+
+    name: str
+    first: int = 0  # seeds on which the first visible case was killed
+    cases: list[int] = field(default_factory=list)  # of each property, until the first kill; WITHIN + 1: none
+    invisible: int = 0
+    wrong: list[str] = field(default_factory=list)
 
 
-def measure(name: str, seeds: int) -> tuple[str, int, int, int, list[str]]:
-    """Name, seeds killed by the first visible case, by the first WITHIN cases, invisible cases run, and what went wrong."""
+def measure(name: str, seeds: int) -> Tally:
     fault = catalog()[name]
     subject = subject_of(fault)
     order = [p for p in PROPERTIES if p.not_applicable(subject) is None]
-    first = within = invisible = 0
-    wrong: list[str] = []
+    tally = Tally(name)
+
+    def killed_by(case: Case) -> str | None:
+        """The property that fails, if any; it is asked first the next time."""
+        for property_ in order:
+            if property_.about(case, subject) and failure(property_, subject, case) is not None:
+                order.remove(property_)
+                order.insert(0, property_)
+                return property_.name
+        return None
+
+    def cases_until_killed(seed: int) -> int:
+        randoms = {p.name: Random(f"{seed} {p.name}") for p in order}
+        for number in range(1, WITHIN + 1):
+            for property_ in order:
+                case = property_.sample(randoms[property_.name], subject)
+                if fault.visible(case) and failure(property_, subject, case) is not None:
+                    return number
+        return WITHIN + 1
+
     for seed in range(seeds):
         random = Random(f"{seed} {name}")
-        drawn, killed, seen = 0, False, False
-        while not killed and (drawn < WITHIN or not seen):
-            case = sample(random)
-            drawn += 1
-            if fault.visible(case):
-                killed = fails(order, subject, case)
-                first += killed and not seen
-                seen = True
-                if not killed:
-                    wrong.append(f"visible and survived: {case!r}")
-            elif drawn <= 2:  # as many as there is time for; each must hold
-                invisible += 1
-                if fails(order, subject, case):
-                    wrong.append(f"not visible and killed: {case!r}")
-        within += killed and drawn <= WITHIN
-    return name, first, within, invisible, wrong
+        case = next(case for _ in iter(int, 1) if fault.visible(case := sample(random)))
+        if killed_by(case):
+            tally.first += 1
+        else:
+            tally.wrong.append(f"visible and survived: {case!r}")
+        tally.cases.append(cases_until_killed(seed))
+        case = sample(random)
+        if seed % 20 == 0 and not fault.visible(case):
+            tally.invisible += 1
+            if law := killed_by(case):
+                tally.wrong.append(f"not visible and killed by {law}: {case!r}")
+    return tally
 
 
 def main() -> None:
@@ -71,18 +87,27 @@ def main() -> None:
     options = parser.parse_args()
     names = options.names or list(catalog())
     start = time.perf_counter()
-    totals = [0, 0, 0, 0]
+    tallies = []
     context = multiprocessing.get_context("spawn")
+    print(f"{'fault':<40} {'first visible case':>18}  {'cases until a kill: median':>26} {'most':>5}")
     with ProcessPoolExecutor(options.workers, context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for name, first, within, invisible, wrong in pool.map(partial(measure, seeds=options.seeds), names):
-            print(f"{name:<40} first {first / options.seeds:8.3%}  within {WITHIN} {within / options.seeds:8.3%}", flush=True)
-            for line in wrong[:3]:
+        for tally in pool.map(partial(measure, seeds=options.seeds), names):
+            tallies.append(tally)
+            share, middle = tally.first / options.seeds, statistics.median(tally.cases)
+            print(f"{tally.name:<40} {share:>18.2%}  {middle:>26.0f} {max(tally.cases):>5}", flush=True)
+            for line in tally.wrong[:3]:
                 print(f"    {line}")
-            totals = [a + b for a, b in zip(totals, (first, within, invisible, len(wrong)), strict=True)]
-    runs = len(names) * options.seeds
-    print(f"{len(names)} faults, {options.seeds} seeds, {time.perf_counter() - start:.0f} s:")
-    print(f"killed by the first visible case: {totals[0] / runs:.3%}; within {WITHIN} cases: {totals[1] / runs:.3%};")
-    print(f"{totals[2]} invisible cases put to all properties; {totals[3]} cases on which `visible` was wrong")
+    every = sum(tally.first == options.seeds for tally in tallies)
+    within = [sum(n <= WITHIN for n in tally.cases) for tally in tallies]
+    print(f"\n{len(names)} faults, {options.seeds} seeds, {time.perf_counter() - start:.0f} s")
+    print(f"killed by the first visible case on every seed: {every} of {len(names)} faults; of all fault-seeds, ", end="")
+    print(f"{sum(tally.first for tally in tallies) / len(names) / options.seeds:.3%}")
+    print(
+        f"killed within {WITHIN} cases of each property on every seed: {sum(n == options.seeds for n in within)} faults; ", end=""
+    )
+    print(f"of all fault-seeds, {sum(within) / len(names) / options.seeds:.3%}")
+    print(f"invisible cases put to all properties: {sum(t.invisible for t in tallies)}; ", end="")
+    print(f"`visible` wrong: {sum(len(t.wrong) for t in tallies)}")
 
 
 if __name__ == "__main__":

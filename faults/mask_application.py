@@ -22,9 +22,7 @@ from faults.facts import (
 from faults.fault import Fault
 from faults.mask_meaning import boolean_mask_hides
 from properties.case import Case
-from properties.inputs import make_inputs
-from properties.laws.precision import SHARED
-from properties.rounding import bounds
+from properties.laws.precision import SHARED, rounded
 
 
 def whole_bias(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
@@ -279,11 +277,8 @@ class FillOverflowInHalf(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        if case.dtype != "float16" or case.encoding != "bool" or not has_mask(case) or case.mask not in SHARED:
-            return False
-        # Laws of precision leave a case alone if its scores do not fit the dtype either.
-        largest = bounds(make_inputs(case, torch.float16, case.score_scale), torch.float16).largest
-        return largest <= torch.finfo(torch.float16).max / 4
+        fits = rounded(case, "float16")[1] is not None  # else the laws of precision leave the case alone
+        return case.encoding == "bool" and has_mask(case) and case.mask in SHARED and fits
 
 
 class ZeroTimesInfinity(Fault):

@@ -10,11 +10,10 @@ from attn import MultiHeadAttention
 from faults.facts import chooses, sees, visible_keys
 from faults.fault import Fault
 from faults.subject import subject
-from properties.case import Case
-from properties.inputs import Inputs, make_inputs
-from properties.laws.precision import SHARED
+from properties.case import DTYPES, Case
+from properties.inputs import Inputs
+from properties.laws.precision import SHARED, rounded
 from properties.oracle import attend
-from properties.rounding import bounds
 
 
 class SoftmaxOverQueries(Fault):
@@ -186,15 +185,9 @@ class SoftmaxWithoutMaximum(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        # Underflow sets in gradually, and rounding excuses some of it: only the scores themselves can say when it is too much.
-        inputs = _rounded(case)
-        bound = bounds(inputs, inputs.x.dtype)
-        if bound.largest > torch.finfo(inputs.x.dtype).max / 4 or case.mask not in SHARED:
+        if case.mask not in SHARED:
             return False
-        exponentials = _scores(inputs).exp()
-        weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
-        near = (weights.to(torch.float64) - attend(inputs).weights).abs() <= bound.weights
-        return bool((~near & visible_keys(case).any(-1, keepdim=True)).any())
+        return any(_weights_by_exp(case, dtype, strictly=dtype == case.dtype) for dtype in DTYPES)
 
 
 class HalfPrecisionSoftmax(Fault):
@@ -234,9 +227,7 @@ class HalfPrecisionSoftmax(Fault):
     def visible(case: Case) -> bool:
         if chooses(case):
             return True
-        scores = _scores(_rounded(case))
-        overflow = scores.isfinite() & scores.half().isinf()
-        return bool((overflow & visible_keys(case)).any())
+        return any(_overflows_in_half(case, dtype) for dtype in DTYPES)
 
 
 class SinglePrecisionSoftmax(Fault):
@@ -326,9 +317,26 @@ class SoftmaxNotCastBack(Fault):
         return True
 
 
-def _rounded(case: Case) -> Inputs:
-    """The inputs of the laws about rounding."""
-    return make_inputs(case, getattr(torch, case.dtype), case.score_scale)
+def _overflows_in_half(case: Case, dtype: str) -> bool:
+    """Does a visible score that is finite in this dtype become infinite in float16?"""
+    scores = _scores(rounded(case, dtype)[0])
+    return bool((scores.isfinite() & scores.half().isinf() & visible_keys(case)).any())
+
+
+def _weights_by_exp(case: Case, dtype: str, strictly: bool) -> bool:
+    """Are the weights in this dtype wrong if exp is taken of the scores as they are: not finite, or, strictly, off at all?
+
+    Underflow sets in gradually, and rounding excuses some of it: only the scores themselves can say when it is too much.
+    """
+    inputs, bound = rounded(case, dtype)
+    if bound is None:
+        return False
+    exponentials = _scores(inputs).exp()
+    weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
+    right = weights.isfinite()
+    if strictly:
+        right = (weights.to(torch.float64) - attend(inputs).weights).abs() <= bound.weights
+    return bool((~right & visible_keys(case).any(-1, keepdim=True)).any())
 
 
 def _scores(inputs: Inputs) -> Tensor:

@@ -310,8 +310,8 @@ class KeysRemembered(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        # Another batch size or number of keys does not fit what was kept, whether anybody sees it or not.
-        return case.keys is not None and (sees(case) or case.S > 1 or case.batch > 1)
+        # Another batch size does not fit what was kept, whether anybody sees it or not.
+        return case.keys is not None and (sees(case) or case.batch > 1)
 
 
 class StridesIgnored(Fault):

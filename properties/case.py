@@ -111,7 +111,7 @@ _FIELDS: Mapping[str, tuple[Any, ...]] = {
     "num_kv_heads": (None, 1, 2),
     "d_head": (1, 2, 3, 4),
     "mask": MASKS,
-    "encoding": ENCODINGS,
+    "encoding": ("bool", *ENCODINGS),  # the usual one twice as often
     "bias": (False, True),
     "dropout": (0.0, 0.5, 0.25),
     "layout": LAYOUTS,

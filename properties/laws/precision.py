@@ -15,11 +15,10 @@ from properties.subject import Subject
 
 def rounding_explains_the_error(subject: Subject, case: Case) -> None:
     """In every dtype, the result is as near to the formula as its rounding allows, for small scores and large."""
-    inputs, bound = _rounded(case)
-    if bound.largest > torch.finfo(inputs.x.dtype).max / 4:
+    inputs, bound = rounded(case, case.dtype)
+    if bound is None:
         return
-    layer = subject.layer(inputs)
-    want, got = attend(inputs), layer(inputs)
+    want, got = attend(inputs), subject.layer(inputs)(inputs)
     assert_close(got.output, want.output, bound.output, "output", subject.judged(inputs)[..., None])
     if got.weights is not None and subject.supports.weights:
         assert_close(got.weights, want.weights, bound.weights, "weights", inputs.visible().any(-1, keepdim=True))
@@ -27,17 +26,18 @@ def rounding_explains_the_error(subject: Subject, case: Case) -> None:
 
 def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
     """Finite tokens, weights and scores give finite results, in every dtype."""
-    inputs, bound = _rounded(case)
-    if bound.largest > torch.finfo(inputs.x.dtype).max / 4:
-        return
-    output = subject.layer(inputs)(inputs).output
-    assert_all(output.isfinite() | ~subject.judged(inputs)[..., None], output, "the output must be finite")
+    for dtype in subject.supports.dtypes:
+        inputs, bound = rounded(case, dtype)
+        if bound is not None:
+            output = subject.layer(inputs)(inputs).output
+            assert_all(output.isfinite() | ~subject.judged(inputs)[..., None], output, f"in {dtype} the output must be finite")
 
 
-def _rounded(case: Case) -> tuple[Inputs, Bounds]:
-    dtype = getattr(torch, case.dtype)
-    inputs = make_inputs(case, dtype, case.score_scale)
-    return inputs, bounds(inputs, dtype)
+def rounded(case: Case, dtype: str) -> tuple[Inputs, Bounds | None]:
+    """The inputs of the case in this dtype, with large scores if it has them, and the bounds; None if they do not fit the dtype."""
+    inputs = make_inputs(case, getattr(torch, dtype), case.score_scale)
+    bound = bounds(inputs, inputs.x.dtype)
+    return inputs, None if bound.largest > torch.finfo(inputs.x.dtype).max / 4 else bound
 
 
 # To rounding it is all one whether heads have masks of their own; without them, what is hidden from one head is hidden from all.
