@@ -71,7 +71,8 @@ class CausalOffByOne(Fault):
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
@@ -156,12 +157,12 @@ class CausalReversed(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
-            outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         dependence: all
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
@@ -205,14 +206,15 @@ class CausalTopLeft(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
-            outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
-        heads: heads_may_be_permuted
+        batch: a_sample_alone_gives_its_own_rows
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -304,10 +306,12 @@ class CausalFlagDroppedWithMask(Fault):
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: all
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -347,12 +351,14 @@ class MaskDroppedWithCausalFlag(Fault):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
-        causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: a_sample_alone_gives_its_own_rows
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: values_enter_linearly
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: all
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        contract: a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -393,10 +399,10 @@ class CausalFlagDroppedWithDropout(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: heads_may_be_permuted, grouped_heads_are_full_heads_with_repeated_weights
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         algebra: all
         modes: evaluation_ignores_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
@@ -434,7 +440,7 @@ class NoMaskMeansCausal(Fault):
 
     Killed by:
         reference: all
-        rows: constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
         dependence: all

@@ -39,12 +39,11 @@ class DropoutInEvaluation(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: all
         algebra: all
-        dependence: every_parameter_counts
         modes: evaluation_ignores_dropout
         contract: strides_do_not_matter, a_second_call_gives_the_same, a_state_dict_carries_everything
         precision: rounding_explains_the_error
@@ -83,12 +82,11 @@ class DropoutModuleMadeInForward(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: all
         algebra: all
-        dependence: every_parameter_counts
         modes: evaluation_ignores_dropout
         contract: strides_do_not_matter, a_second_call_gives_the_same, a_state_dict_carries_everything
         precision: rounding_explains_the_error
@@ -428,7 +426,7 @@ class DropoutInTheDenominator(Fault):
         rows: weights_explain_the_output
         masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
-        dependence: every_visible_key_counts, every_parameter_counts
+        dependence: every_visible_key_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: all
     """

@@ -39,7 +39,7 @@ class EmptyRowsNan(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
-        dependence: all
+        dependence: every_query_counts, every_visible_key_counts, every_visible_value_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: all
     """
@@ -76,11 +76,11 @@ class EmptyRowsUniform(Fault):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
+        symmetry: permuted_tokens_give_permuted_rows
         masking: hidden_keys_can_be_deleted, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
-        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         algebra: values_enter_linearly
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
@@ -120,14 +120,14 @@ class EmptyRowsUnmasked(Fault):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
+        symmetry: permuted_tokens_give_permuted_rows
         masking: hidden_keys_can_be_deleted, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
-        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         algebra: all
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
-        contract: strides_do_not_matter
+        contract: strides_do_not_matter, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 

@@ -219,7 +219,6 @@ class AveragedHeads(Fault):
     Killed by:
         reference: all
         rows: rows_sum_to_one, hidden_keys_get_no_weight
-        masking: empty_rows_are_as_declared
         heads: a_head_is_a_layer_of_one_head
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
@@ -262,7 +261,7 @@ class OnlyTheReturnedWeightsAveraged(Fault):
         rows: all
         symmetry: all
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -311,7 +310,7 @@ class WeightsTimesQueries(Fault):
         rows: all
         symmetry: all
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -413,7 +412,7 @@ class BatchAndTimeExchanged(Fault):
         rows: all
         symmetry: all
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -462,10 +461,11 @@ class BatchAndHeadsExchanged(Fault):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant
         causality: no_gradient_flows_from_hidden_keys
         batch: a_sample_alone_gives_its_own_rows
         heads: heads_may_be_permuted
+        dependence: every_visible_key_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """

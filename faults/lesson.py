@@ -59,7 +59,7 @@ class WrongSplitOrder(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
@@ -110,7 +110,7 @@ class MissingTranspose(Fault):
         rows: all
         symmetry: all
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -209,9 +209,9 @@ class WrongMergeOrder(Fault):
         symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        batch: all
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        dependence: every_visible_key_counts, every_parameter_counts
+        batch: padding_changes_nothing
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        dependence: every_visible_key_counts, every_visible_value_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
@@ -256,7 +256,8 @@ class MaskShapeMismatch(Fault):
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
@@ -357,11 +358,10 @@ class MaskWithoutQueryAxis(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: the_flag_means_its_mask
-        dependence: every_query_counts, every_visible_key_counts, every_parameter_counts
+        dependence: all
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
@@ -406,8 +406,7 @@ class TransposedMask(Fault):
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: all
         batch: all
         heads: all
@@ -461,15 +460,16 @@ class MaskTiledOverHeads(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
-            outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_keys_change_nothing
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
-        batch: all
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted
+        algebra: a_shift_of_all_keys_changes_nothing
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
 

@@ -168,13 +168,11 @@ class MaskMultipliedBeforeSoftmax(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        heads: a_head_is_a_layer_of_one_head
         algebra: a_shift_of_all_keys_changes_nothing
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
@@ -218,13 +216,14 @@ class FiniteFill(Fault):
         Case(queries=2, mask='causal')
 
     Killed by:
-        reference: gradients_are_those_of_the_formula
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output
         symmetry: permuted_tokens_give_permuted_rows
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: the_flag_means_its_mask
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
-        algebra: values_enter_linearly
-        modes: dropout_drops_single_weights
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        algebra: all
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -257,10 +256,10 @@ class FillOverflowInHalf(Fault):
         https://github.com/huggingface/transformers/pull/17306
 
     Symptom:
-        Loud: it raises wherever it shows.
+        Either: on some cases it raises, on others the values are silently wrong.
 
     Smallest case:
-        Case(mask='full', dtype='float16')
+        Case(mask='full')
 
     Killed by:
         precision: all
@@ -302,11 +301,13 @@ class ZeroTimesInfinity(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
+            outputs_stay_among_the_values
         masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
-        dependence: every_query_counts, every_visible_value_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        dependence: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: all
     """
 
@@ -343,12 +344,12 @@ class InfinityOfTheWrongSign(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: no_weight_is_negative, hidden_keys_get_no_weight, outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
-            empty_rows_harm_no_gradient
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
+            outputs_stay_among_the_values
+        masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        dependence: every_query_counts, every_parameter_counts
+        dependence: all
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
         precision: all
@@ -393,14 +394,14 @@ class MaskNeverUsed(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: all
-        batch: all
-        heads: grouped_heads_are_full_heads_with_repeated_weights
+        batch: padding_changes_nothing
+        algebra: values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        contract: strides_do_not_matter
+        contract: strides_do_not_matter, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -469,14 +470,14 @@ class MaskDroppedWithoutGradients(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
-        batch: all
-        heads: grouped_heads_are_full_heads_with_repeated_weights
+        batch: padding_changes_nothing
+        algebra: values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        contract: strides_do_not_matter
+        contract: strides_do_not_matter, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -512,14 +513,13 @@ class MaskDroppedInCrossAttention(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: permuted_keys_change_nothing
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: all
-        batch: all
-        heads: grouped_heads_are_full_heads_with_repeated_weights
+        batch: padding_changes_nothing
+        algebra: values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        contract: strides_do_not_matter
+        contract: strides_do_not_matter, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 

@@ -40,13 +40,16 @@ class InvertedPolarity(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
+        algebra: values_enter_linearly
         dependence: every_query_counts, every_visible_value_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -86,13 +89,12 @@ class BooleanMaskAdded(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        heads: a_head_is_a_layer_of_one_head
+        algebra: values_enter_linearly
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
@@ -132,13 +134,11 @@ class ZeroOneMaskAdded(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        heads: a_head_is_a_layer_of_one_head
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
@@ -178,14 +178,11 @@ class FloatMaskReadAsBoolean(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
-            outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: all
-        batch: all
-        heads: grouped_heads_are_full_heads_with_repeated_weights
-        dependence: all
+        batch: padding_changes_nothing
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: strides_do_not_matter

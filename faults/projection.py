@@ -41,6 +41,7 @@ class InterleavedProjection(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         algebra: all
+        dependence: every_visible_key_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
@@ -207,7 +208,7 @@ class UntransposedWeight(Fault):
         rows: all
         symmetry: all
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all

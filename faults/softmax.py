@@ -38,13 +38,13 @@ class SoftmaxOverQueries(Fault):
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
+            outputs_stay_among_the_values
         symmetry: a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: all
+        dependence: every_query_counts, every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
@@ -85,7 +85,7 @@ class SoftmaxOverHeads(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
+        masking: hidden_keys_can_be_deleted
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head
@@ -130,11 +130,11 @@ class SoftmaxOverTheBatch(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
+        masking: hidden_keys_can_be_deleted
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: every_query_counts, every_parameter_counts
+        dependence: all
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
         precision: all
@@ -170,7 +170,7 @@ class SoftmaxWithoutMaximum(Fault):
         Silent: every shape fits, the values are wrong.
 
     Smallest case:
-        Case(dtype='float32', score_scale=1000.0)
+        Case(score_scale=30.0)
 
     Killed by:
         precision: all
@@ -294,7 +294,7 @@ class SoftmaxNotCastBack(Fault):
         rows: all
         symmetry: all
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all

@@ -37,7 +37,7 @@ class InputChangedInPlace(Fault):
         reference: gradients_are_those_of_the_formula
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows,
             self_attention_is_attention_to_oneself
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
         batch: all
         heads: all
@@ -81,7 +81,8 @@ class MaskChangedInPlace(Fault):
     Killed by:
         reference: gradients_are_those_of_the_formula
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
         masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys
         batch: a_sample_alone_gives_its_own_rows
@@ -142,7 +143,6 @@ class MaskInvertedInPlace(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
-        causality: the_future_does_not_change_the_past
         batch: a_sample_alone_gives_its_own_rows
         heads: all
         algebra: all
@@ -201,7 +201,7 @@ class ScaleAccumulates(Fault):
 
     Killed by:
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head

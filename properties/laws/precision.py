@@ -34,7 +34,7 @@ def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
 
 
 def rounded(case: Case, dtype: str) -> tuple[Inputs, Bounds | None]:
-    """The inputs of the case in this dtype, with large scores if it has them, and the bounds; None if they do not fit the dtype."""
+    """The inputs in this dtype, with large scores if the case has them, and the bounds; None if they do not fit the dtype."""
     inputs = make_inputs(case, getattr(torch, dtype), case.score_scale)
     bound = bounds(inputs, inputs.x.dtype)
     return inputs, None if bound.largest > torch.finfo(inputs.x.dtype).max / 4 else bound
