@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from properties.case import DTYPES, ENCODINGS, MASKS, Case
 from properties.inputs import Inputs, Weights, make_inputs
+
+EMPTY_ROWS = ("zero", "nan", "uniform", "undefined")
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class Result:
 class Supports:
     """What a subject declares. A law that needs more does not apply; where support is declared, raising is failing."""
 
-    masks: frozenset[str] = frozenset(MASKS)  # of `properties.case.MASKS`; a flag is aligned at the bottom right
-    encodings: frozenset[str] = frozenset(ENCODINGS)
-    dtypes: tuple[str, ...] = DTYPES  # widest first
+    masks: Collection[str] = MASKS  # of `properties.case.MASKS`; a flag is aligned at the bottom right
+    encodings: Collection[str] = ENCODINGS  # of masks
+    dtypes: Sequence[str] = DTYPES  # widest first
     cross_attention: bool = True
     grouped_heads: bool = True
     bias: bool = True
@@ -42,9 +44,19 @@ class Supports:
     training_weights: bool = True  # and in training returns them as they were before dropout
     dropout: bool = True
     gradients: bool = True
-    empty_rows: str = "zero"  # what a query that sees no key gets: "zero", "nan", "uniform" (the mean of all keys), "undefined"
+    empty_rows: str = "zero"  # of EMPTY_ROWS: what a query that sees no key gets; "uniform" is the mean of all values
     module: bool = True  # is a module, whose parameters can be listed, saved and loaded
     ignores_nonfinite_hidden: bool = False  # NaN and infinity in tokens that no query may see change nothing
+
+    def __post_init__(self) -> None:
+        known = {"masks": MASKS, "encodings": ENCODINGS, "dtypes": DTYPES}
+        for name, values in known.items():
+            given = getattr(self, name)
+            unknown = [given] if isinstance(given, str) else [value for value in given if value not in values]
+            if unknown or not given:
+                raise ValueError(f"Supports: {name} must be some of {', '.join(values)}, got {given!r}")
+        if self.empty_rows not in EMPTY_ROWS:
+            raise ValueError(f"Supports: empty_rows must be one of {', '.join(EMPTY_ROWS)}, got {self.empty_rows!r}")
 
     @property
     def finite_empty_rows(self) -> bool:

@@ -14,7 +14,7 @@ from faults.subject import subject
 from properties import PROPERTIES, Case, check, failure, falsify
 from properties.compare import assert_close
 from properties.property import Property
-from properties.subject import Subject
+from properties.subject import Subject, Supports
 
 LAWS = {law.name: law for law in PROPERTIES}
 
@@ -116,3 +116,17 @@ def test_nan_and_infinity_are_only_close_to_themselves() -> None:
     for got, want in ((special, special.flip(0)), (torch.zeros(3), special), (special, torch.zeros(3))):
         with pytest.raises(AssertionError):
             assert_close(got, want, 1e300, "output")
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"masks": ["triangle"]}, r"masks must be some of none, .*, got \['triangle'\]"),
+        ({"masks": "causal"}, "masks must be some of .*, got 'causal'"),
+        ({"dtypes": ()}, r"dtypes must be some of .*, got \(\)"),
+        ({"empty_rows": "zeros"}, "empty_rows must be one of zero, nan, uniform, undefined, got 'zeros'"),
+    ],
+)
+def test_a_declaration_that_means_nothing_is_refused(declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Supports(**declared)

@@ -10,7 +10,7 @@ from properties.case import EXPLICIT
 from properties.inputs import Inputs, Weights, merge_heads, split_heads
 from properties.subject import Layer, Result, Subject, Supports, of_module
 
-_NO_FLAG = frozenset({"none", *EXPLICIT})  # is_causal is aligned at the top left here, or is only a hint
+_NO_FLAG = ("none", *EXPLICIT)  # is_causal is aligned at the top left here, or is only a hint
 
 
 def multihead_attention() -> Subject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import torch
@@ -128,7 +128,7 @@ def empty_rows_harm_no_gradient(subject: Subject, case: Case) -> None:
             raise AssertionError(f"the gradient of {name} is not finite, though only rows that see a key are used")
 
 
-def _forms(inputs: Inputs, encoding: str, encodings: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
+def _forms(inputs: Inputs, encoding: str, encodings: Collection[str]) -> Iterator[tuple[str, Tensor]]:
     """The same mask in other forms, with what they are called."""
     mask = inputs.mask
     if mask is None:
