@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attn.masks import causal_mask
-from faults.facts import hidden_by_the_tensor, mask_has_gradient
+from faults.facts import has_flag, hidden_by_the_tensor, mask_has_gradient
 from faults.fault import Fault
 from properties.case import Case
 from properties.inputs import make_inputs
@@ -28,13 +28,9 @@ def _ones(scores: Tensor) -> Tensor:
 # Facts.
 
 
-def _flagged(case: Case) -> bool:
-    return case.mask.startswith("is_causal")
-
-
 def _another_triangle_shows(case: Case, triangle: Tensor) -> bool:
     """Does this triangle `[T, S]` differ from the right one on a key that the mask next to the flag leaves visible?"""
-    if not _flagged(case):
+    if not has_flag(case):
         return False
     mask = make_inputs(case).mask
     left = torch.ones(1, dtype=torch.bool) if mask is None else mask if mask.dtype == torch.bool else mask > -math.inf
@@ -273,7 +269,7 @@ class SquareCausalMask(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return _flagged(case) and case.T != case.S and case.T > 1
+        return has_flag(case) and case.T != case.S and case.T > 1
 
 
 # Faults: the flag and the mask.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faults.facts import has_empty_rows
 from faults.fault import Fault
-from faults.mask_application import whole_bias
+from faults.pieces import whole_bias
 from properties.case import Case
 
 

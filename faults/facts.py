@@ -54,6 +54,11 @@ def written_as_boolean(case: Case) -> bool:
     return has_mask(case) and case.encoding != "bias"
 
 
+def boolean_mask_hides(case: Case) -> bool:
+    """Is any key hidden by a boolean mask?"""
+    return written_as_boolean(case) and hides(case)
+
+
 def written_as_additive(case: Case) -> bool:
     """Does an additive mask come up: as the case's own, or because a law writes its boolean mask as one?"""
     return has_mask(case) and (case.encoding != "bool" or not has_flag(case))

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from attn.masks import boolean_to_additive, causal_mask
+from attn.masks import causal_mask
 from faults.facts import (
+    boolean_mask_hides,
     has_empty_rows,
     has_mask,
     hidden_by_the_tensor,
@@ -20,20 +21,9 @@ from faults.facts import (
     written_as_boolean,
 )
 from faults.fault import Fault
-from faults.mask_meaning import boolean_mask_hides
+from faults.pieces import whole_bias
 from properties.case import Case
 from properties.laws.precision import SHARED, rounded
-
-
-def whole_bias(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
-    """Mask and causal flag as one tensor to add, `[..., T, S]`, as the clean step makes it before it looks for empty rows."""
-    bias = scores.new_zeros(scores.shape[-2:])
-    if attn_mask is not None:
-        bias = boolean_to_additive(attn_mask, scores.dtype) if attn_mask.dtype == torch.bool else attn_mask
-    if is_causal:
-        bias = bias.masked_fill(~causal_mask(*scores.shape[-2:], device=scores.device), -math.inf)
-    return bias
-
 
 # Facts.
 

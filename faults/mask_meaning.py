@@ -7,14 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from faults.facts import chooses, hides, mask_has_gradient, written_as_additive, written_as_boolean
+from faults.facts import boolean_mask_hides, chooses, hides, mask_has_gradient, written_as_additive, written_as_boolean
 from faults.fault import Fault
 from properties.case import Case
-
-
-def boolean_mask_hides(case: Case) -> bool:
-    """Is any key hidden by a boolean mask?"""
-    return written_as_boolean(case) and hides(case)
 
 
 class InvertedPolarity(Fault):

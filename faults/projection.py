@@ -5,14 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faults.facts import chooses, grouped, sees, visible_keys
+from faults.facts import chooses, grouped, sees
 from faults.fault import Fault
 from properties.case import Case
-
-
-def _reaches_the_output(case: Case) -> bool:
-    """Does any query see a key in every head? What other rows hold is not judged."""
-    return bool(visible_keys(case).any(-1).all(1).any())
 
 
 class InterleavedProjection(Fault):
