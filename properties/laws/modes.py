@@ -15,7 +15,7 @@ from properties.property import Property
 from properties.rounding import bounds, gradient_bounds, rounding
 from properties.subject import Layer, Subject
 
-ROWS = 48  # looked at, at least: that a wrong row passes for a subset by chance is at most 5/8 likely for each
+ROWS = 48  # looked at, at least: that a wrong row passes for a subset by chance is at most 3/4 likely for each
 DRAWS = (
     100  # at most: that two weights drawn apart agree in all of them has probability (5/8)**100, 4e-21; most differ in the first
 )
@@ -55,7 +55,7 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
     wrong dropout; the subset is not.
     """
     layer, inputs = subject.start(case)
-    judged = subject.judged(inputs)[:, None].expand(inputs.scores_shape[:3])  # [B, h, T]
+    judged = subject.judged(inputs)[:, None] & inputs.visible().any(-1)  # [B, h, T]; in an empty row nothing can be dropped
     dropped = _Dropped(subject, case, inputs)
     layer(inputs)  # an evaluation in between must not switch it off
     for _ in range(-(-ROWS // max(1, int(judged.sum())))):
