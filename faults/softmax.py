@@ -58,7 +58,11 @@ class SoftmaxOverQueries(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return sees(case) and (case.T > 1 or case.S > 1)
+        keys = visible_keys(case)
+        taking_part = keys | ~keys.any(-1, keepdim=True)  # the scores of an empty row are left finite
+        alone = (keys.sum(-1, keepdim=True) == 1) & (taking_part.sum(-2, keepdim=True) == 1)  # weight 1 either way
+        nan = ~taking_part.any(-2)  # a column of nothing but -inf
+        return bool((keys & ~alone).any() or nan.any())
 
 
 class SoftmaxOverHeads(Fault):

@@ -121,6 +121,10 @@ class Inputs:
         """Keep these tokens, as queries and as keys. Self-attention only; with the causal flag, only a prefix."""
         return replace(self, x=self.x[:, index], mask=self._mask_of(index, index))
 
+    def last_queries(self, number: int) -> Inputs:
+        """Keep so many queries at the end. Cross-attention only; the causal flag, aligned there, goes on to mean the same."""
+        return self.take_queries(torch.arange(self.x.shape[1] - number, self.x.shape[1]))
+
     def first(self, queries: int, keys: int) -> Inputs:
         """Keep so many queries and keys from the beginning; with the causal flag, as many must go of each."""
         q, k = torch.arange(queries), torch.arange(keys)

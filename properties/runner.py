@@ -29,6 +29,8 @@ def failure(property_: Property, subject: Subject, case: Case) -> str | None:
 
     Whatever the subject does, raising in the middle of a backward pass included, is a verdict about the subject.
     """
+    if not property_.about(case, subject):
+        raise ValueError(f"{property_.name} is not about {case!r}, or {subject.name} does not support it")
     try:
         with seeded(case.seed):  # dropout draws from torch's global generator: the same for the same case, and put back after it
             property_.law(subject, case)
@@ -48,7 +50,7 @@ def check(property_: Property, subject: Subject) -> None:
             raise AssertionError(str(Counterexample(property_, subject, case, evidence)))
 
     law.__name__ = property_.name  # what Hypothesis derandomizes by: each law is to have cases of its own
-    given(case=property_.cases(subject))(law)()
+    settings(deadline=None)(given(case=property_.cases(subject))(law))()  # a slow subject is no wrong one
 
 
 def falsify(property_: Property, subject: Subject, *, max_examples: int = 500) -> Counterexample | None:

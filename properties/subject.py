@@ -36,7 +36,7 @@ class Supports:
 
     masks: Collection[str] = MASKS  # of `properties.case.MASKS`; a flag is aligned at the bottom right
     encodings: Collection[str] = ENCODINGS  # of masks
-    dtypes: Sequence[str] = DTYPES  # widest first
+    dtypes: Sequence[str] = DTYPES  # brought in order, the widest first
     cross_attention: bool = True
     grouped_heads: bool = True
     bias: bool = True
@@ -52,9 +52,10 @@ class Supports:
         known = {"masks": MASKS, "encodings": ENCODINGS, "dtypes": DTYPES}
         for name, values in known.items():
             given = getattr(self, name)
-            unknown = [given] if isinstance(given, str) else [value for value in given if value not in values]
-            if unknown or not given:
+            chosen = (given,) if isinstance(given, str) else tuple(given)
+            if isinstance(given, str) or not chosen or not set(chosen) <= set(values):
                 raise ValueError(f"Supports: {name} must be some of {', '.join(values)}, got {given!r}")
+            object.__setattr__(self, name, tuple(value for value in values if value in chosen))
         if self.empty_rows not in EMPTY_ROWS:
             raise ValueError(f"Supports: empty_rows must be one of {', '.join(EMPTY_ROWS)}, got {self.empty_rows!r}")
 
@@ -95,7 +96,7 @@ class Layer:
         try:
             with torch.set_grad_enabled(grad):
                 result = self.module.run_stored(inputs) if stored and self.module else self.run(inputs, training)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Broken(f"it raised {type(error).__name__}: {error}") from error
         B, h, T, S = inputs.scores_shape
         _check("output", result.output, (B, T, inputs.x.shape[2]), inputs.x)
@@ -142,7 +143,7 @@ def of_module(
     build: Callable[[Inputs], nn.Module],
     parameters: Callable[[Weights], Mapping[str, Tensor]],
     arguments: Callable[[Inputs], tuple[tuple[Any, ...], dict[str, Any]]],
-    result: Callable[[Any], Result] = lambda returned: Result(*returned),
+    result: Callable[[Any], Result] = lambda returned: _result(returned),
     supports: Supports | None = None,
 ) -> Subject:
     """Return the subject for a class of modules.
@@ -151,7 +152,10 @@ def of_module(
         build: makes the module for inputs of certain sizes (`inputs.num_heads`, `inputs.x.dtype`, ...).
         parameters: the weights under the names and in the shapes of the module's parameters, made by differentiable operations.
         arguments: what to call the module with, positional and by name.
-        result: what to make of what it returns; by default it is (output, weights).
+        result: what to make of what it returns; by default that is the output, or (output, weights).
+
+    The weights are put in for the time of a call (`torch.func.functional_call`), after `module.train()` or `eval()`: a module
+    that folds its weights on a change of mode folds those it was made with.
     """
 
     def layer(inputs: Inputs) -> Layer:
@@ -173,6 +177,10 @@ def of_module(
         return Layer(run, LoadedModule(module, parameters, run_stored))
 
     return Subject(name=name, build=layer, supports=supports or Supports())
+
+
+def _result(returned: Any) -> Result:
+    return Result(returned) if isinstance(returned, Tensor) else Result(*returned)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from properties.case import EXPLICIT, HIDING, Case
 from properties.compare import assert_close
@@ -27,7 +26,8 @@ def padding_changes_nothing(subject: Subject, case: Case) -> None:
     """More padding, any amount on any side, leaves the rows of the real tokens as they are."""
     layer, inputs = subject.start(case)
     visible = inputs.visible()
-    # What a fault needs to show must be in the case: a row that sees one key and not another. Padding is not to bring it in.
+    # What a fault needs to show must be in the case: a row that sees one key and not another, in self-attention also a mask that
+    # is not its own transpose (padding is hidden and yet asks). Padding is not to bring it in.
     if not (~visible & visible.any(-1, keepdim=True)).any():
         return
     random = case.generator("law")
@@ -37,17 +37,12 @@ def padding_changes_nothing(subject: Subject, case: Case) -> None:
         torch.cat([torch.arange(at), torch.arange(at + amount, case.S + amount)]) if case.keys is None else torch.arange(case.T)
     )
     padded = inputs.insert_padding(at, padding)
-    if padded.square != inputs.square or (case.keys is None and _symmetric(inputs.mask)):
+    if padded.square != inputs.square or (case.keys is None and torch.equal(visible, visible.mT)):
         return
     bound = rounding(case, subject.dtype).output
     want = layer(inputs).output
     got = layer(padded).output[:, real]
     assert_close(got, want, bound, f"output with {amount} padding tokens at {at}", subject.judged(inputs)[..., None])
-
-
-def _symmetric(mask: Tensor | None) -> bool:
-    """Is the mask its own transpose? With padding it is no longer, for padding is hidden and yet asks."""
-    return mask is not None and mask.shape[-2] == mask.shape[-1] and bool((mask == mask.mT).all())
 
 
 PROPERTIES = (

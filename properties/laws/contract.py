@@ -8,6 +8,7 @@ import torch
 
 from properties.case import Case
 from properties.compare import assert_close
+from properties.inputs import make_inputs
 from properties.property import Property
 from properties.rounding import rounding
 from properties.subject import Broken, Subject
@@ -43,13 +44,18 @@ def strides_do_not_matter(subject: Subject, case: Case) -> None:
 
 
 def nothing_passed_in_is_changed(subject: Subject, case: Case) -> None:
-    """Tokens, mask and weights are after a call what they were before it, in evaluation and in training."""
-    layer, inputs = subject.start(case)
-    before = {name: tensor.clone() for name, tensor in inputs.tensors().items()}
-    for training in (False, True):
-        layer(inputs, training=training)
-        for name, tensor in inputs.tensors().items():
-            assert_close(tensor.to(torch.float64), before[name].to(torch.float64), 0.0, f"{name} after the call")
+    """Tokens, mask and weights are after a call what they were before it, in evaluation and in training, in every dtype.
+
+    A conversion that copies in one dtype hands back the caller's own tensor in another.
+    """
+    for dtype in subject.supports.dtypes:
+        inputs = make_inputs(case, getattr(torch, dtype))
+        layer = subject.layer(inputs)
+        before = {name: tensor.clone() for name, tensor in inputs.tensors().items()}
+        for training in (False, True):
+            layer(inputs, training=training)
+            for name, tensor in inputs.tensors().items():
+                assert_close(tensor.to(torch.float64), before[name].to(torch.float64), 0.0, f"{name} after the call, in {dtype},")
 
 
 def a_second_call_gives_the_same(subject: Subject, case: Case) -> None:
@@ -68,15 +74,43 @@ def a_second_call_gives_the_same(subject: Subject, case: Case) -> None:
             assert_close(result.need_weights(), first.weights, bound.weights, f"weights {when}", some)
 
 
+def one_layer_serves_all_sizes(subject: Subject, case: Case) -> None:
+    """A layer that has served one size serves another as a fresh one does: fewer tokens after more, and more after fewer.
+
+    A mask kept from the first call, and cut to size or not, is the usual way to get this wrong.
+    """
+    layer, inputs = subject.start(case)
+    fewer = inputs.last_queries(1) if case.keys is not None else inputs.first(case.T - 1, case.T - 1) if case.T > 1 else inputs
+    if fewer.square != inputs.square:
+        return
+    judged = subject.judged(inputs)[..., None]
+    bound = rounding(case, subject.dtype).output
+    want = layer(inputs).output
+    after_more = layer(fewer).output
+    other = subject.layer(inputs)
+    after_nothing = other(fewer).output
+    rows = slice(case.T - 1, None) if case.keys is not None else slice(0, max(1, case.T - 1))
+    assert_close(after_more, after_nothing, bound[:, rows], "output for fewer tokens after more", judged[:, rows])
+    assert_close(other(inputs).output, want, bound, "output for more tokens after fewer", judged)
+
+
 def parameters_are_those_of_the_formula(subject: Subject, case: Case) -> None:
-    """The module has the parameters it names, of their shapes, and no others: what it should not have, it will train."""
+    """The module has the parameters it names, of their shapes, finite and open to training, and no others."""
     layer, inputs = subject.start(case)
     if layer.module is None:
         raise Broken("it declares a module, and has none")
     want = {name: list(tensor.shape) for name, tensor in layer.module.parameters(inputs.weights).items()}
-    got = {name: list(parameter.shape) for name, parameter in layer.module.module.named_parameters()}
-    if got != want:
-        raise AssertionError(f"parameters are {got}, should be {want}")
+    own = dict(layer.module.module.named_parameters())
+    for name, parameter in own.items():
+        shape = list(parameter.shape)
+        if name not in want:
+            raise AssertionError(f"it has a parameter {name} {shape} that `parameters` does not name: one too many, or forgotten")
+        if shape != want[name]:
+            raise AssertionError(f"its parameter {name} has shape {shape}, the formula has {want[name]}")
+        if not parameter.requires_grad or not parameter.isfinite().all():
+            raise AssertionError(
+                f"its parameter {name} is {'not finite' if parameter.requires_grad else 'shut off from training'}"
+            )
 
 
 def a_state_dict_carries_everything(subject: Subject, case: Case) -> None:
@@ -85,6 +119,7 @@ def a_state_dict_carries_everything(subject: Subject, case: Case) -> None:
     other = subject.layer(inputs)
     if layer.module is None or other.module is None:
         raise Broken("it declares a module, and has none")
+    layer(inputs)  # what is saved after a call loads into a layer that has not been called
     layer.module.module.load_state_dict({**layer.module.module.state_dict(), **layer.module.parameters(inputs.weights)})
     other.module.module.load_state_dict(layer.module.module.state_dict())
     bound = rounding(case, subject.dtype).output
@@ -103,6 +138,7 @@ PROPERTIES = (
     Property(law=strides_do_not_matter, where={"layout": ("transposed", "strided")}),
     Property(law=nothing_passed_in_is_changed),
     Property(law=a_second_call_gives_the_same),
+    Property(law=one_layer_serves_all_sizes),
     Property(law=parameters_are_those_of_the_formula, needs=("module",)),
     Property(law=a_state_dict_carries_everything, needs=("module",)),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -10,15 +11,14 @@ from torch import Tensor
 from properties.case import Case
 from properties.inputs import Inputs
 from properties.property import Property
-from properties.rounding import rounding
 from properties.subject import Layer, Subject
 
 
 def every_query_counts(subject: Subject, case: Case) -> None:
     """Another query that has a choice between keys gets another row."""
     layer, inputs = subject.start(case)
-    moved = replace(inputs, x=_noise(case, inputs.x))
-    _assert_changed(subject, case, layer, inputs, moved, _choosing(inputs).any(1), "another query")
+    rows = _choosing(inputs).any(1)
+    _assert_changed(subject, layer, inputs, (replace(inputs, x=n) for n in _noises(case, inputs.x)), rows, "another query")
 
 
 def every_visible_key_counts(subject: Subject, case: Case) -> None:
@@ -29,14 +29,12 @@ def every_visible_key_counts(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     if case.d_model == 1:
         return
-    w_k, w_v, w_q = inputs.weights.w_k.clone(), inputs.weights.w_v.clone(), inputs.weights.w_q
+    w_k, w_v = inputs.weights.w_k.clone(), inputs.weights.w_v.clone()
     w_k[:, 1::2], w_v[:, ::2] = 0, 0
-    inputs = inputs.with_weights(w_k=w_k, w_v=w_v, w_q=w_q)
+    inputs = inputs.with_weights(w_k=w_k, w_v=w_v)
     s = int(torch.randint(case.S, (), generator=case.generator("law")))
-    keys = inputs.keys.clone()
-    keys[:, s, ::2] = _noise(case, keys)[:, s, ::2]
     rows = (_choosing(inputs) & inputs.visible()[..., s]).any(1)
-    _assert_changed(subject, case, layer, inputs, inputs.with_keys(keys), rows, f"another key {s}, its value unchanged")
+    _assert_changed(subject, layer, inputs, _with_other_token(case, inputs, s, slice(0, None, 2)), rows, f"another key {s}")
 
 
 def every_visible_value_counts(subject: Subject, case: Case) -> None:
@@ -44,20 +42,18 @@ def every_visible_value_counts(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     inputs = inputs.with_weights(w_k=torch.zeros_like(inputs.weights.w_k))
     s = int(torch.randint(case.S, (), generator=case.generator("law")))
-    keys = inputs.keys.clone()
-    keys[:, s] = _noise(case, keys)[:, s]
     rows = inputs.visible()[..., s].any(1)
-    _assert_changed(subject, case, layer, inputs, inputs.with_keys(keys), rows, f"another value {s}")
+    _assert_changed(subject, layer, inputs, _with_other_token(case, inputs, s, slice(None)), rows, f"another value {s}")
 
 
 def every_parameter_counts(subject: Subject, case: Case) -> None:
     """Another value of any weight or bias changes the output; all but the bias of the keys, which the softmax does not see."""
     layer, inputs = subject.start(case)
     for name, weight in inputs.weights.items():
-        needs = _choosing(inputs) if name in {"w_q", "w_k", "b_q"} else inputs.visible().any(-1)
+        rows = (_choosing(inputs) if name in {"w_q", "w_k", "b_q"} else inputs.visible().any(-1)).any(1)
         if name != "b_k":
-            moved = inputs.with_weights(**{name: _noise(case, weight)})
-            _assert_changed(subject, case, layer, inputs, moved, needs.any(1), f"another {name}")
+            others = (inputs.with_weights(**{name: noise}) for noise in _noises(case, weight))
+            _assert_changed(subject, layer, inputs, others, rows, f"another {name}")
 
 
 def _choosing(inputs: Inputs) -> Tensor:
@@ -65,16 +61,28 @@ def _choosing(inputs: Inputs) -> Tensor:
     return inputs.visible().sum(-1) > 1
 
 
-def _noise(case: Case, like: Tensor) -> Tensor:
-    return torch.randn(like.shape, generator=case.generator("law"), dtype=torch.float64).to(like.dtype)
+def _noises(case: Case, like: Tensor) -> Iterator[Tensor]:
+    """Other tensors of this shape, each larger than the one before: after a change too small for the dtype comes a larger one."""
+    random = case.generator("law")
+    for size in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
+        yield (size * torch.randn(like.shape, generator=random, dtype=torch.float64)).to(like.dtype)
 
 
-def _assert_changed(subject: Subject, case: Case, layer: Layer, before: Inputs, after: Inputs, rows: Tensor, what: str) -> None:
-    """Raise unless each of the `rows`, bool [B, T], differs by more than rounding explains."""
-    rows = rows & subject.judged(before)
-    bound = rounding(case, subject.dtype).output
-    change = (layer(after).output - layer(before).output).abs().to(torch.float64)
-    still = rows & ~(change > bound).any(-1)
+def _with_other_token(case: Case, inputs: Inputs, s: int, features: slice) -> Iterator[Inputs]:
+    for noise in _noises(case, inputs.keys):
+        keys = inputs.keys.clone()
+        keys[:, s, features] = noise[:, s, features]
+        yield inputs.with_keys(keys)
+
+
+def _assert_changed(subject: Subject, layer: Layer, inputs: Inputs, others: Iterable[Inputs], rows: Tensor, what: str) -> None:
+    """Raise unless each of the `rows`, bool [B, T], is another for one of the other inputs. What is not read changes no digit."""
+    still = rows & subject.judged(inputs)
+    want = layer(inputs).output
+    for other in others:
+        if not still.any():
+            return
+        still = still & (layer(other).output == want).all(-1)
     if still.any():
         b, t = (int(i) for i in still.nonzero()[0])
         raise AssertionError(f"{what} leaves output[{b}, {t}] as it was")

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from properties.case import Case
 from properties.compare import assert_close
-from properties.inputs import Inputs, gradients, merge_heads, split_heads
+from properties.inputs import Inputs, gradients, merge_heads, project, split_heads
 from properties.oracle import attend, truth
 from properties.property import Property
 from properties.rounding import bounds, gradient_bounds, rounding
 from properties.subject import Layer, Subject
 
+WEIGHTS = 400  # looked at for their share, if DRAWS give so many
 ROWS = 48  # looked at, at least: that a wrong row passes for a subset by chance is at most 3/4 likely for each
 DRAWS = (
     100  # at most: that two weights drawn apart agree in all of them has probability (5/8)**100, 4e-21; most differ in the first
@@ -68,10 +69,10 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
 def dropout_is_drawn_for_every_weight(subject: Subject, case: Case) -> None:
     """Which weights are dropped differs between samples, heads, queries and keys: each is drawn for itself."""
     layer, inputs = subject.start(case)
-    visible = inputs.visible() & subject.judged(inputs)[:, None, :, None]
+    dropped = _Dropped(subject, case, inputs)
+    visible = inputs.visible() & subject.judged(inputs)[:, None, :, None] & dropped.clear()[..., None]
     pairs = [(axis, by) for axis, size in enumerate(visible.shape) for by in range(1, size)]
     same = {(axis, by): visible & visible.roll(by, axis) for axis, by in pairs}  # of these, nothing has told the two apart yet
-    dropped = _Dropped(subject, case, inputs)
     for _ in range(DRAWS):
         kept = dropped.kept(layer)
         same = {(axis, by): equal & (kept == kept.roll(by, axis)) for (axis, by), equal in same.items()}
@@ -90,6 +91,39 @@ def training_returns_the_weights_before_dropout(subject: Subject, case: Case) ->
     want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
     got = layer(inputs, training=True).need_weights()
     assert_close(got, want.weights, bound.weights, "weights in training", inputs.visible().any(-1, keepdim=True))
+
+
+def the_share_of_dropped_weights_is_p(subject: Subject, case: Case) -> None:
+    """Of many weights, about as many are dropped as were asked for: within six standard deviations of p."""
+    layer, inputs = subject.start(case)
+    dropped = _Dropped(subject, case, inputs)
+    clear = inputs.visible() & dropped.clear()[..., None] & subject.judged(inputs)[:, None, :, None]
+    each = int(clear.sum())
+    if each == 0:
+        return
+    draws = min(DRAWS, -(-WEIGHTS // each))
+    gone = sum(int((clear & (dropped.kept(layer) == 0)).sum()) for _ in range(draws))
+    share, p = gone / (draws * each), case.dropout
+    allowed = 6 * (p * (1 - p) / (draws * each)) ** 0.5
+    if abs(share - p) > allowed:
+        raise AssertionError(f"of {draws * each} weights a share of {share:.3f} was dropped, should be {p} +- {allowed:.3f}")
+
+
+def training_projects_out_as_well(subject: Subject, case: Case) -> None:
+    """With weights dropped, too, the output is W_O times the merged heads, plus its bias."""
+    layer, inputs = subject.start(case)
+    merged = inputs.with_identity_out()
+    state = torch.get_rng_state()
+    heads = layer(merged, training=True).output
+    torch.set_rng_state(state)
+    if not torch.equal(heads, layer(merged, training=True).output):
+        return  # its random numbers are its own, and the same ones cannot be had again
+    torch.set_rng_state(state)
+    got = layer(inputs, training=True).output
+    w = inputs.to(torch.float64).weights
+    bound = 2 * rounding(case, subject.dtype).output / (1 - case.dropout)
+    want = project(heads.to(torch.float64), w.w_o, w.b_o)
+    assert_close(got, want, bound, "output in training", subject.judged(inputs)[..., None])
 
 
 def the_gradient_is_that_of_the_kept_weights(subject: Subject, case: Case) -> None:
@@ -135,6 +169,17 @@ class _Dropped:
         """Does some subset give the row, bool [B, h, T]?"""
         return self._distances(layer).amin(-1) <= self.bound
 
+    def clear(self) -> Tensor:
+        """Are the sums of any two subsets of visible keys further apart than rounding could move them, bool [B, h, T]?"""
+        if self.inputs.x.dtype == torch.float64:
+            return torch.ones(self.inputs.scores_shape[:3], dtype=torch.bool)  # by ten orders of magnitude
+        visible = self.inputs.visible()[..., None, :]  # [B, h, T, 1, S]
+        same = ((self.subsets[:, None] != self.subsets) & visible[..., None, :]).any(
+            -1
+        )  # [B, h, T, n, n]: do they differ at all?
+        apart = (self.sums[..., :, None, :] - self.sums[..., None, :, :]).abs().amax(-1)
+        return (apart > 2 * self.bound[..., None, None]).logical_or(~same).all(-1).all(-1)
+
     def kept(self, layer: Layer) -> Tensor:
         """The subset that is nearest to the row, [B, h, T, S]."""
         return self.subsets[self._distances(layer).argmin(-1)]
@@ -150,6 +195,8 @@ PROPERTIES = (
     Property(law=modes_agree_without_dropout, where={"dropout": (0.0,)}),
     Property(law=dropout_drops_single_weights, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
     Property(law=dropout_is_drawn_for_every_weight, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(law=the_share_of_dropped_weights_is_p, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(law=training_projects_out_as_well, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
     Property(
         law=the_gradient_is_that_of_the_kept_weights,
         needs=("dropout", "gradients"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from properties.case import MASKS, Case
 from properties.compare import assert_all, assert_close
-from properties.inputs import Inputs, make_inputs
+from properties.inputs import Inputs, gradients, make_inputs
 from properties.oracle import attend
 from properties.property import Property
 from properties.rounding import Bounds, bounds
@@ -18,10 +20,13 @@ def rounding_explains_the_error(subject: Subject, case: Case) -> None:
     inputs, bound = rounded(case, case.dtype)
     if bound is None:
         return
-    want, got = attend(inputs), subject.layer(inputs)(inputs)
-    assert_close(got.output, want.output, bound.output, "output", subject.judged(inputs)[..., None])
-    if got.weights is not None and subject.supports.weights:
-        assert_close(got.weights, want.weights, bound.weights, "weights", inputs.visible().any(-1, keepdim=True))
+    inputs = replace(inputs, dropout=0.0)
+    want, layer = attend(inputs), subject.layer(inputs)
+    for training in (False, True):
+        got, mode = layer(inputs, training=training), "in training" if training else "in evaluation"
+        assert_close(got.output, want.output, bound.output, f"output {mode}", subject.judged(inputs)[..., None])
+        if got.weights is not None and subject.supports.weights:
+            assert_close(got.weights, want.weights, bound.weights, f"weights {mode}", inputs.visible().any(-1, keepdim=True))
 
 
 def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
@@ -31,6 +36,19 @@ def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
         if bound is not None:
             output = subject.layer(inputs)(inputs).output
             assert_all(output.isfinite() | ~subject.judged(inputs)[..., None], output, f"in {dtype} the output must be finite")
+
+
+def finite_in_gives_finite_gradients(subject: Subject, case: Case) -> None:
+    """Finite tokens, weights and scores give finite gradients, where the dtype has the range for them."""
+    inputs, bound = rounded(case, case.dtype)
+    judged = subject.judged(inputs)
+    if bound is None or (not judged.all() and not subject.supports.finite_empty_rows):
+        return
+    leaves, named = inputs.leaves()
+    output = subject.layer(inputs)(leaves, grad=True).output
+    for name, gradient in gradients(output[judged], torch.ones_like(output[judged]), named).items():
+        if not gradient.isfinite().all():
+            raise AssertionError(f"in {case.dtype} the gradient of {name} must be finite")
 
 
 def rounded(case: Case, dtype: str) -> tuple[Inputs, Bounds | None]:
@@ -46,4 +64,9 @@ SHARED = tuple(mask for mask in MASKS if mask != "head")
 PROPERTIES = (
     Property(law=rounding_explains_the_error, where={"mask": SHARED}),
     Property(law=finite_in_gives_finite_out, where={"mask": SHARED}),
+    Property(
+        law=finite_in_gives_finite_gradients,
+        needs=("gradients",),
+        where={"mask": SHARED, "dtype": ("float64", "float32", "bfloat16")},
+    ),
 )
