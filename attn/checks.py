@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check_sizes(d_model: int, num_heads: int, num_kv_heads: int, dropout: float) -> None:
-    """Raise ValueError or TypeError for sizes that no attention can have."""
+    """Raise ValueError or TypeError for sizes, or a dropout, that no attention can have."""
     for name, size in (("d_model", d_model), ("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"{name} must be an int, got {size!r}")
@@ -24,6 +24,8 @@ def check_sizes(d_model: int, num_heads: int, num_kv_heads: int, dropout: float)
         raise ValueError(
             f"num_heads={num_heads} is not divisible by num_kv_heads={num_kv_heads}: every key/value head serves a whole group"
         )
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)):
+        raise TypeError(f"dropout must be a number, got {dropout!r}")
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
 
@@ -42,16 +44,23 @@ def check_inputs(attention: MultiHeadAttention, x: Tensor, attn_mask: Tensor | N
 
 
 def _check_tokens(attention: MultiHeadAttention, name: str, tokens: Tensor, axes: str) -> None:
+    if not isinstance(tokens, Tensor):
+        raise TypeError(f"{name} must be a tensor of shape {axes}, got {type(tokens).__name__}")
     shape, weight = list(tokens.shape), attention.in_proj.weight
     if len(shape) != 3:
         raise ValueError(f"{name} must have shape {axes}, got {shape}: add or remove axes")
     if shape[2] != attention.d_model:
         raise ValueError(f"{name} must have width d_model={attention.d_model} in its last axis, got {shape}")
-    if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+    if tokens.device != weight.device:
+        raise ValueError(f"{name} is on {tokens.device}, the weights are on {weight.device}: move one of them with .to(device)")
+    autocast = tokens.is_floating_point() and torch.is_autocast_enabled(tokens.device.type)
+    if tokens.dtype != weight.dtype and not autocast:
         raise TypeError(f"{name} is {tokens.dtype}, the weights are {weight.dtype}: convert one of them with .to(dtype)")
 
 
 def _check_mask(mask: Tensor, scores: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"attn_mask must be a tensor, got {type(mask).__name__}")
     shape = list(mask.shape)
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(

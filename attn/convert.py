@@ -53,15 +53,15 @@ def to_torch(attention: MultiHeadAttention) -> nn.MultiheadAttention:
         dtype=weight.dtype,
     )
     with torch.no_grad():
-        module.in_proj_weight.copy_(_one_kv_head_a_query_head(attention, weight))
+        module.in_proj_weight.copy_(_repeat_kv_rows(attention, weight))
         module.out_proj.weight.copy_(attention.out_proj.weight)
         if bias is not None:
-            module.in_proj_bias.copy_(_one_kv_head_a_query_head(attention, bias))
+            module.in_proj_bias.copy_(_repeat_kv_rows(attention, bias))
             module.out_proj.bias.copy_(attention.out_proj.bias)
     return module.train(attention.training)
 
 
-def _one_kv_head_a_query_head(attention: MultiHeadAttention, rows: Tensor) -> Tensor:
+def _repeat_kv_rows(attention: MultiHeadAttention, rows: Tensor) -> Tensor:
     """Repeat the rows of each key/value head of a packed projection: [d + 2*g*d_head, ...] -> [3d, ...]."""
     q, k, v = rows.split(attention.widths)
     group = attention.num_heads // attention.num_kv_heads

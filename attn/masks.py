@@ -35,8 +35,10 @@ def padding_mask(lengths: Tensor, keys: int) -> Tensor:
     >>> padding_mask(torch.tensor([1, 3]), 3).int().flatten(1).tolist()
     [[1, 0, 0], [1, 1, 1]]
     """
-    if lengths.dim() != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ValueError(f"padding_mask: lengths must be integers of shape [B], got {lengths.dtype} {list(lengths.shape)}")
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise TypeError(f"padding_mask: lengths must be integers, got {lengths.dtype}")
+    if lengths.dim() != 1:
+        raise ValueError(f"padding_mask: lengths must have shape [B], got {list(lengths.shape)}")
     if lengths.numel() > 0 and (int(lengths.min()) < 0 or int(lengths.max()) > keys):
         raise ValueError(f"padding_mask: every length must lie in [0, keys={keys}], got {lengths.tolist()}")
     visible = torch.arange(keys, device=lengths.device) < lengths[:, None]  # [B, S]

@@ -29,7 +29,7 @@ class MultiHeadAttention(nn.Module):
             query head i reads key/value head `i // (h // g)`. Default: g = h.
         dropout: probability in [0, 1) that one weight is dropped, in training only.
 
-    Raises ValueError or TypeError, at once, for what cannot be meant.
+    Raises ValueError or TypeError, at once and with what to do, for sizes and inputs that do not fit.
     """
 
     def __init__(
@@ -84,7 +84,9 @@ class MultiHeadAttention(nn.Module):
     def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries from `x`, keys and values from `context`: one projection, its rows in the order q, k, v."""
         if context is None:
-            q, k, v = self.in_proj(x).split(self.widths, dim=-1)  # [B, T, 3d] -> 3 x [B, T, d]; chunk(3), but for g < h
+            q, k, v = self.in_proj(x).split(
+                self.widths, dim=-1
+            )  # [B, T, 3d] -> 3 x [B, T, d], as chunk(3); k and v are narrower for g < h
             return q, k, v
         d, kv_width, _ = self.widths
         weight_q, weight_kv = self.in_proj.weight.split([d, 2 * kv_width])  # rows of the same matrix
@@ -102,11 +104,11 @@ class MultiHeadAttention(nn.Module):
         return x if self.num_kv_heads == self.num_heads else x.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Compare every query with every key. The scale goes on q, the smaller tensor, and keeps half precision in range."""
+        """Compare every query with every key. Scaling q costs less than scaling the scores, and keeps half precision in range."""
         return (q / math.sqrt(self.d_head)) @ k.mT  # [B, h, T, d_head] @ [B, h, d_head, S] -> [B, h, T, S]
 
     def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
-        """Add the mask to the scores, -inf where a key is hidden; also say which rows are empty, `[..., T, 1]`, if any can be."""
+        """Add the mask to the scores, in place, -inf for a hidden key; also say which rows are empty, `[..., 1]`, if any is."""
         if is_causal:
             *_, queries, keys = scores.shape
             causal = causal_mask(queries, keys, device=scores.device)  # [T, S]

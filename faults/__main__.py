@@ -8,13 +8,14 @@ import signal
 import sys
 import time
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
 from faults.bless import bless
 from faults.catalog import catalog, equivalents, find
 from faults.explain import explain
-from faults.fault import Fault, family_of, name_of, step_of, summary_of
+from faults.fault import Fault, FaultError, check_entry, family_of, name_of, step_of, summary_of
 from faults.matrix import Row, all_names, measure, rows
 from faults.table import table, totals
 
@@ -26,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)  # type: ignore[no-any-return]
-    except LookupError as error:
+    except (LookupError, FaultError) as error:
         print(f"python -m faults: {error.args[0]}", file=sys.stderr)
         return 2
 
@@ -38,13 +39,13 @@ def _parser() -> argparse.ArgumentParser:
         "and the clean attention and the equivalents by nothing.",
     )
     _add_run_options(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, json=False, seed=0, workers=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     run = commands.add_parser("run", help="the default: measure and print the kill matrix", description=parser.description)
     _add_run_options(run)
     run.set_defaults(run=_run)
     listing = commands.add_parser("list", help="name every fault, with one sentence")
-    listing.add_argument("--json", action="store_true", help="print JSON instead of text")
+    listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
     listing.set_defaults(run=_list)
     explaining = commands.add_parser("explain", help="show one fault: what, why, the changed step, a counterexample")
     explaining.add_argument("name", metavar="NAME", help="e.g. wrong-split-order")
@@ -58,9 +59,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the whole matrix as JSON instead of the table")
-    parser.add_argument("--seed", type=int, default=0, help="of the random cases (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=None, metavar="N", help="processes (default: one a core)")
+    # Without defaults of their own, so that an option counts in front of a command as well as behind it.
+    def add(name: str, **options: Any) -> None:
+        parser.add_argument(name, default=argparse.SUPPRESS, **options)
+
+    add("--json", action="store_true", help="print the whole matrix as JSON instead of the table")
+    add("--seed", type=int, help="of the random cases (default: 0)")
+    add("--workers", type=_positive, metavar="N", help="processes (default: one a core)")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -113,15 +125,17 @@ def _bless(options: argparse.Namespace) -> int:
     if right:
         raise LookupError(f"{', '.join(right)} is an equivalent: there is nothing to measure")
     survivors = []
+    for fault in chosen:
+        check_entry(fault)
     for number, fault in enumerate(chosen, 1):
         _progress(f"{number}/{len(chosen)} {name_of(fault)}")
         row = measure(fault)
         if not row.kills:
             survivors.append(row.name)
-        elif bless(fault, row):
-            _progress("")
-            print(f"{row.name}: rewritten")
-    _progress("")
+            continue
+        changed = bless(fault, row)
+        _progress("")
+        print(f"{row.name}: {'rewritten' if changed else 'unchanged'}; killed by {len(row.kills)} properties, {row.symptom}")
     for name in survivors:
         print(
             f"{name}: no property fails on any of its visible cases. Is `visible` too wide, or is a law missing?", file=sys.stderr

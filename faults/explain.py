@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 
@@ -53,7 +54,7 @@ def counterexample(fault: type[Fault]) -> Counterexample | None:
 
 
 def _source(step: Callable[..., object]) -> list[str]:
-    lines = textwrap.dedent(inspect.getsource(step)).splitlines()
+    lines = [re.sub(r"  # type: ignore.*$", "", line) for line in textwrap.dedent(inspect.getsource(step)).splitlines()]
     if step.__doc__:
         first, last = (i for i, line in enumerate(lines) for _ in range(line.count('"""')))
         del lines[first : last + 1]

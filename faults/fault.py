@@ -49,9 +49,18 @@ class Equivalent(Fault):
         return False
 
 
+class FaultError(Exception):
+    """An entry of the catalog is not what an entry must be."""
+
+
 def name_of(fault: type[Fault]) -> str:
     """The name of a fault, from its class: WrongSplitOrder is wrong-split-order."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", fault.__name__).lower()
+    return kebab(fault.__name__)
+
+
+def kebab(name: str) -> str:
+    """CamelCase to camel-case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
 def family_of(fault: type[Fault]) -> str:
@@ -63,7 +72,8 @@ def step_of(fault: type[Fault]) -> str:
     """The step of the clean attention that the fault replaces."""
     steps = [name for name in vars(fault) if inspect.isfunction(getattr(MultiHeadAttention, name, None))]
     if len(steps) != 1:
-        raise TypeError(f"{fault.__name__} must replace exactly one step of MultiHeadAttention, it replaces {steps or 'none'}")
+        found = ", ".join(steps) or "none"
+        raise FaultError(f"{fault.__name__} must replace exactly one step of MultiHeadAttention, it replaces {found}")
     return steps[0]
 
 
@@ -81,3 +91,22 @@ def sections_of(fault: type[Fault]) -> dict[str, str]:
 def subject_of(fault: type[Fault]) -> Subject:
     """The fault as a subject of the properties."""
     return subject(fault, name_of(fault))
+
+
+def check_entry(fault: type[Fault]) -> None:
+    """Raise FaultError, saying what to mend, unless the fault is documented and classified as an entry must be."""
+    where = f"{fault.__name__} in faults/{fault.__module__.rpartition('.')[2]}.py"
+    step_of(fault)
+    if not summary_of(fault).endswith("."):
+        raise FaultError(f"{where}: the docstring must begin with one line, a sentence that says what it does")
+    written = [heading for heading in sections_of(fault) if heading not in MEASURED]
+    if written != list(WRITTEN):
+        raise FaultError(f"{where}: the docstring must have the headings {', '.join(WRITTEN)}, in this order; it has {written}")
+    if "https://" not in sections_of(fault)["Seen in the wild"]:
+        raise FaultError(f"{where}: give the address of at least one report under 'Seen in the wild'")
+    category, _, cause = getattr(fault, "root_cause", "").partition(": ")
+    if cause not in ROOT_CAUSES.get(category, ()):
+        known = "; ".join(f"{name}: {', '.join(causes)}" for name, causes in ROOT_CAUSES.items())
+        raise FaultError(f"{where}: root_cause must be one of these, as 'category: cause': {known}")
+    if fault.visible is Fault.visible:
+        raise FaultError(f"{where}: visible(case) is missing, the exact condition under which it can show")

@@ -28,7 +28,7 @@ class SoftmaxWithoutBackward(Fault):
         https://github.com/huggingface/candle/pull/3724
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -63,7 +63,7 @@ class ScoresOutsideTheGraph(Fault):
         https://github.com/huggingface/candle/pull/3724
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -99,7 +99,7 @@ class DetachedKeys(Fault):
         https://github.com/RL-Align/RL-Kernel/pull/188
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -132,7 +132,7 @@ class DetachedMask(Fault):
         https://github.com/jax-ml/jax/issues/32242
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='full', encoding='additive')
@@ -165,7 +165,7 @@ class ContextRebuiltFromNumbers(Fault):
         https://github.com/huggingface/candle/pull/3724
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -202,7 +202,7 @@ class JacobianWithoutRowDot(Fault):
         https://github.com/mlpack/mlpack/pull/3998
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -238,7 +238,7 @@ class DropoutIgnoredInTheBackward(Fault):
         https://github.com/tenstorrent/tt-mlir/pull/9284
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, dropout=0.5)

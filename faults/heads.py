@@ -27,7 +27,7 @@ class TiledKvHeads(Fault):
         https://github.com/apple/axlearn/pull/842
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(num_heads=4, num_kv_heads=2)
@@ -36,8 +36,8 @@ class TiledKvHeads(Fault):
         reference: all
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -76,8 +76,8 @@ class UnexpandedKvHeads(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
@@ -86,7 +86,8 @@ class UnexpandedKvHeads(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -115,7 +116,7 @@ class TokensRepeatedForKvHeads(Fault):
         https://github.com/PrimeIntellect-ai/prime-rl/pull/2681
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(num_heads=2, num_kv_heads=1)
@@ -134,7 +135,8 @@ class TokensRepeatedForKvHeads(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -163,7 +165,7 @@ class ElementwiseScores(Fault):
         https://github.com/heykeetae/Self-Attention-GAN/issues/7
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(queries=2)
@@ -181,7 +183,8 @@ class ElementwiseScores(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -211,17 +214,17 @@ class AveragedHeads(Fault):
         https://github.com/awf/functional-transformer/issues/8
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, num_heads=2)
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, hidden_keys_get_no_weight
+        rows: rows_sum_to_one
         heads: a_head_is_a_layer_of_one_head
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -251,7 +254,7 @@ class OnlyTheReturnedWeightsAveraged(Fault):
         https://github.com/facebookresearch/fairseq/issues/3365
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -260,8 +263,7 @@ class OnlyTheReturnedWeightsAveraged(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -269,7 +271,8 @@ class OnlyTheReturnedWeightsAveraged(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -300,7 +303,7 @@ class WeightsTimesQueries(Fault):
         https://github.com/kvfrans/notes/issues/4
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case()
@@ -309,8 +312,7 @@ class WeightsTimesQueries(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -318,7 +320,8 @@ class WeightsTimesQueries(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -348,7 +351,7 @@ class TransposedWeights(Fault):
         https://github.com/ok1zjf/VASNet/issues/25
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(queries=2)
@@ -357,8 +360,7 @@ class TransposedWeights(Fault):
         reference: all
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -366,7 +368,8 @@ class TransposedWeights(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -402,7 +405,7 @@ class BatchAndTimeExchanged(Fault):
         https://github.com/kyegomez/movie-gen/issues/8
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case()
@@ -411,8 +414,7 @@ class BatchAndTimeExchanged(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -420,7 +422,8 @@ class BatchAndTimeExchanged(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -453,7 +456,7 @@ class BatchAndHeadsExchanged(Fault):
         https://github.com/hackiey/QAnet-pytorch/issues/2
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(batch=2, num_heads=2)
@@ -466,7 +469,8 @@ class BatchAndHeadsExchanged(Fault):
         batch: a_sample_alone_gives_its_own_rows
         heads: heads_may_be_permuted
         dependence: every_visible_key_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 

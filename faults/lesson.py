@@ -41,15 +41,15 @@ class WrongSplitOrder(Fault):
         tokens, so every "head" is a stretch of the sequence, and every "token" of it a slice of some other token.
 
     When it shows:
-        With more than one head and more than one token. A single query with a single key has nothing to be mistaken for, and the
-        first token of head 0 stays where it was.
+        With more than one head and more than one token, if one that was moved matters: a key that is seen, or a query that has a
+        choice. The first token of head 0 stays where it was.
 
     Seen in the wild:
         https://github.com/reczoo/FuxiCTR/issues/30
         https://github.com/649453932/Chinese-Text-Classification-Pytorch/issues/53
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, num_heads=2)
@@ -65,8 +65,8 @@ class WrongSplitOrder(Fault):
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         algebra: a_shift_of_all_keys_changes_nothing
         dependence: every_visible_key_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -100,7 +100,7 @@ class MissingTranspose(Fault):
         https://github.com/gazelle93/Transformer-Various-Positional-Encoding/issues/1
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(num_heads=2)
@@ -109,8 +109,7 @@ class MissingTranspose(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -118,7 +117,8 @@ class MissingTranspose(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -166,7 +166,7 @@ class MissingContiguous(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            a_second_call_gives_the_same, a_state_dict_carries_everything
+            a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: all
     """
 
@@ -198,7 +198,7 @@ class WrongMergeOrder(Fault):
         https://github.com/hackiey/QAnet-pytorch/issues/2
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, num_heads=2)
@@ -211,8 +211,9 @@ class WrongMergeOrder(Fault):
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
-        dependence: every_visible_key_counts, every_visible_value_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        dependence: every_visible_key_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -246,7 +247,7 @@ class MaskShapeMismatch(Fault):
         https://github.com/ml-explore/mlx-lm/pull/1903
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(batch=2, mask='full')
@@ -256,8 +257,7 @@ class MaskShapeMismatch(Fault):
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
-            empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
@@ -265,7 +265,7 @@ class MaskShapeMismatch(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            a_second_call_gives_the_same, a_state_dict_carries_everything
+            a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: all
     """
 
@@ -300,7 +300,7 @@ class SurplusProjectionBias(Fault):
         https://github.com/pytorch/pytorch/issues/52545
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -310,8 +310,8 @@ class SurplusProjectionBias(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: parameters_are_those_of_the_formula
         precision: rounding_explains_the_error
     """
@@ -351,7 +351,7 @@ class MaskWithoutQueryAxis(Fault):
         https://github.com/pytorch/pytorch/pull/163426
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='full', encoding='additive')
@@ -362,8 +362,8 @@ class MaskWithoutQueryAxis(Fault):
         symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
         causality: the_flag_means_its_mask
         dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -396,7 +396,7 @@ class TransposedMask(Fault):
         https://github.com/hyunwoongko/transformer/pull/40
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(keys=2, mask='full')
@@ -406,7 +406,7 @@ class TransposedMask(Fault):
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: all
         batch: all
         heads: all
@@ -414,7 +414,7 @@ class TransposedMask(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            a_second_call_gives_the_same, a_state_dict_carries_everything
+            a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: all
     """
 
@@ -453,7 +453,7 @@ class MaskTiledOverHeads(Fault):
         https://github.com/reczoo/FuxiCTR/issues/130
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(batch=2, queries=2, num_heads=2, mask='padding')
@@ -468,7 +468,8 @@ class MaskTiledOverHeads(Fault):
         heads: heads_may_be_permuted
         algebra: a_shift_of_all_keys_changes_nothing
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """

@@ -23,7 +23,6 @@ from faults.facts import (
 from faults.fault import Fault
 from faults.pieces import whole_bias
 from properties.case import Case
-from properties.laws.precision import SHARED, rounded
 
 # Facts.
 
@@ -57,7 +56,7 @@ class MaskAfterSoftmax(Fault):
         https://github.com/lucidrains/memory-compressed-attention/issues/2
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal')
@@ -68,8 +67,8 @@ class MaskAfterSoftmax(Fault):
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -101,7 +100,7 @@ class MaskAfterSoftmaxRenormalised(Fault):
         https://github.com/abisee/pointer-generator/issues/88
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal')
@@ -110,8 +109,7 @@ class MaskAfterSoftmaxRenormalised(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
-        dependence: every_visible_key_counts
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: the_gradient_is_that_of_the_kept_weights
         precision: all
     """
 
@@ -151,7 +149,7 @@ class MaskMultipliedBeforeSoftmax(Fault):
         https://github.com/abisee/pointer-generator/issues/88
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal')
@@ -160,12 +158,12 @@ class MaskMultipliedBeforeSoftmax(Fault):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         algebra: a_shift_of_all_keys_changes_nothing
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -200,7 +198,7 @@ class FiniteFill(Fault):
         https://github.com/TransformerLensOrg/TransformerLens/pull/366
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal')
@@ -209,11 +207,11 @@ class FiniteFill(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_flag_means_its_mask
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        heads: the_output_is_the_sum_of_its_heads
         algebra: all
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -246,13 +244,14 @@ class FillOverflowInHalf(Fault):
         https://github.com/huggingface/transformers/pull/17306
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(mask='full')
 
     Killed by:
-        precision: all
+        contract: nothing_passed_in_is_changed
+        precision: rounding_explains_the_error, finite_in_gives_finite_out
     """
 
     root_cause = "kernel: numerical precision"
@@ -266,8 +265,7 @@ class FillOverflowInHalf(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        fits = rounded(case, "float16")[1] is not None  # else the laws of precision leave the case alone
-        return case.encoding == "bool" and has_mask(case) and case.mask in SHARED and fits
+        return has_mask(case) and case.encoding == "bool"
 
 
 class ZeroTimesInfinity(Fault):
@@ -284,7 +282,7 @@ class ZeroTimesInfinity(Fault):
         https://github.com/cerebroai/reformers/issues/3
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(mask='full')
@@ -295,9 +293,8 @@ class ZeroTimesInfinity(Fault):
             outputs_stay_among_the_values
         masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
-        dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: all
     """
 
@@ -327,7 +324,7 @@ class InfinityOfTheWrongSign(Fault):
         https://github.com/lucidrains/memory-compressed-attention/issues/2
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal')
@@ -336,12 +333,11 @@ class InfinityOfTheWrongSign(Fault):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
-        masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: all
     """
 
@@ -376,7 +372,7 @@ class MaskNeverUsed(Fault):
         https://github.com/ByteDance-Seed/VeOmni/pull/1051
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='full', encoding='additive')
@@ -385,13 +381,14 @@ class MaskNeverUsed(Fault):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant
         causality: all
         batch: padding_changes_nothing
         algebra: values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        contract: strides_do_not_matter, a_state_dict_carries_everything
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
 
@@ -419,14 +416,16 @@ class MaskDroppedInTraining(Fault):
         https://github.com/AI-Hypercomputer/maxtext/issues/4476
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal')
 
     Killed by:
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -452,7 +451,7 @@ class MaskDroppedWithoutGradients(Fault):
         https://github.com/AI4Bharat/IndicBERT/issues/20
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal')
@@ -461,12 +460,13 @@ class MaskDroppedWithoutGradients(Fault):
         reference: output_is_the_formula, weights_are_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         algebra: values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: strides_do_not_matter, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
@@ -495,7 +495,7 @@ class MaskDroppedInCrossAttention(Fault):
         https://github.com/huggingface/transformers/issues/36293
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(keys=2, mask='full', encoding='additive')
@@ -503,13 +503,14 @@ class MaskDroppedInCrossAttention(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant
         causality: all
         batch: padding_changes_nothing
         algebra: values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        contract: strides_do_not_matter, a_state_dict_carries_everything
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
 

@@ -28,7 +28,7 @@ class InvertedPolarity(Fault):
         https://github.com/InseeFrLab/torchTextClassifiers/pull/92
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(mask='full')
@@ -41,10 +41,9 @@ class InvertedPolarity(Fault):
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        algebra: values_enter_linearly
         dependence: every_query_counts, every_visible_value_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -77,7 +76,7 @@ class BooleanMaskAdded(Fault):
         https://github.com/huggingface/pytorch-image-models/pull/2674
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal')
@@ -86,7 +85,7 @@ class BooleanMaskAdded(Fault):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         algebra: values_enter_linearly
@@ -122,7 +121,7 @@ class ZeroOneMaskAdded(Fault):
         https://github.com/timeseriesAI/tsai/issues/171
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='is_causal')
@@ -131,11 +130,11 @@ class ZeroOneMaskAdded(Fault):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -166,20 +165,21 @@ class FloatMaskReadAsBoolean(Fault):
         https://github.com/huggingface/transformers/pull/38094
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(mask='full')
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        rows: hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: all
         batch: padding_changes_nothing
         dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -210,7 +210,7 @@ class BiasLost(Fault):
         https://github.com/keras-team/keras-hub/pull/2977
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='full', encoding='additive')

@@ -21,9 +21,9 @@ from properties.property import Property
 from properties.runner import failure
 from properties.subject import Subject
 
-VISIBLE = 5  # visible cases a fault is tried on, for each property
-DRAWN = 150  # cases drawn to find that many; a property may be about none on which the fault can show
-CLEAN = 10  # cases of each property that must hold on what is correct
+VISIBLE = 4  # visible cases a fault is tried on, for each property
+DRAWN = 120  # cases drawn to find that many; a property may be about none on which the fault can show
+CLEAN = 8  # cases of each property that must hold on what is correct
 
 
 @dataclass(frozen=True)

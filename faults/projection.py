@@ -26,7 +26,7 @@ class InterleavedProjection(Fault):
         https://github.com/awslabs/slapo/pull/46
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(num_heads=2)
@@ -37,8 +37,8 @@ class InterleavedProjection(Fault):
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         algebra: all
         dependence: every_visible_key_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -74,7 +74,7 @@ class ValuesFromTheKeyRows(Fault):
         https://github.com/yflyzhang/AnnotatedTransformer/issues/1
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -84,7 +84,8 @@ class ValuesFromTheKeyRows(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         algebra: all
         dependence: every_visible_value_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -113,7 +114,7 @@ class KeysFromTheValueRows(Fault):
         https://github.com/huggingface/transformers/pull/40257
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -152,7 +153,7 @@ class SwappedKeysAndValues(Fault):
         https://github.com/jsbaan/transformer-from-scratch/issues/1
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -162,8 +163,8 @@ class SwappedKeysAndValues(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         algebra: all
         dependence: every_visible_value_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -193,7 +194,7 @@ class UntransposedWeight(Fault):
         https://github.com/skyzh/tiny-llm/issues/41
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(d_head=2)
@@ -202,8 +203,7 @@ class UntransposedWeight(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -211,7 +211,8 @@ class UntransposedWeight(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -245,7 +246,7 @@ class QueriesFromTheContext(Fault):
         https://github.com/Khaliladib11/Transformer-from-scratch/pull/2
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(keys=2)
@@ -254,8 +255,7 @@ class QueriesFromTheContext(Fault):
         reference: all
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -263,7 +263,8 @@ class QueriesFromTheContext(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -291,7 +292,7 @@ class ContextIgnored(Fault):
         https://github.com/vllm-project/vllm/pull/38321
 
     Symptom:
-        Either: on some cases it raises, on others the values are silently wrong.
+        Either: on some cases it raises, on others the result is silently wrong.
 
     Smallest case:
         Case(keys=1)
@@ -300,8 +301,7 @@ class ContextIgnored(Fault):
         reference: all
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -309,7 +309,8 @@ class ContextIgnored(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -337,7 +338,7 @@ class ContextOfEqualLengthIgnored(Fault):
         https://github.com/huggingface/peft/issues/565
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(keys=1)
@@ -347,8 +348,8 @@ class ContextOfEqualLengthIgnored(Fault):
         rows: weights_explain_the_output, outputs_stay_among_the_values
         causality: no_gradient_flows_from_hidden_keys
         dependence: every_visible_key_counts, every_visible_value_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -380,7 +381,7 @@ class MissingOutProjection(Fault):
         https://github.com/stevezheng23/sequence_labeling_tf/pull/83
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -390,6 +391,7 @@ class MissingOutProjection(Fault):
         rows: weights_explain_the_output
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         dependence: every_parameter_counts
+        modes: training_projects_out_as_well
         precision: rounding_explains_the_error
     """
 
@@ -416,7 +418,7 @@ class TransposedOutProjection(Fault):
         https://github.com/vllm-project/vllm/pull/44113
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(d_head=2)
@@ -425,6 +427,7 @@ class TransposedOutProjection(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        modes: training_projects_out_as_well
         precision: rounding_explains_the_error
     """
 
@@ -453,7 +456,7 @@ class HalfHonouredBias(Fault):
         https://github.com/pytorch/pytorch/issues/52545
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -465,7 +468,8 @@ class HalfHonouredBias(Fault):
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights
         contract: parameters_are_those_of_the_formula
         precision: rounding_explains_the_error
     """

@@ -29,7 +29,7 @@ class ScaleByDModel(Fault):
         https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/3
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, num_heads=2)
@@ -67,7 +67,7 @@ class MissingScale(Fault):
         https://github.com/OpenNMT/CTranslate2/pull/123
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, d_head=2)
@@ -75,8 +75,8 @@ class MissingScale(Fault):
     Killed by:
         reference: all
         heads: a_head_is_a_layer_of_one_head
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -104,7 +104,7 @@ class InvertedScale(Fault):
         https://github.com/esceptico/perceiver-io/issues/9
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, d_head=2)
@@ -112,8 +112,8 @@ class InvertedScale(Fault):
     Killed by:
         reference: all
         heads: a_head_is_a_layer_of_one_head
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -142,7 +142,7 @@ class DoubleScale(Fault):
         https://github.com/huggingface/transformers/pull/38290
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, d_head=2)
@@ -180,7 +180,7 @@ class ScaleWithoutRoot(Fault):
         https://github.com/delzac/cntkx/issues/10
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, d_head=2)
@@ -217,7 +217,7 @@ class HardCodedScale(Fault):
         https://github.com/triton-lang/triton/issues/621
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -254,7 +254,7 @@ class ScaleFromPackedWidth(Fault):
         https://github.com/ROCm/hip-ep/pull/621
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -291,7 +291,7 @@ class ZeroScale(Fault):
         https://github.com/SKaiNET-developers/SKaiNET/issues/860
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -332,7 +332,7 @@ class ScaledMask(Fault):
         https://github.com/braindecode/braindecode/pull/902
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, d_head=2, mask='full', encoding='additive')

@@ -31,23 +31,22 @@ class SoftmaxOverQueries(Fault):
         https://github.com/nerdai/llms-from-scratch-rs/pull/30
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
-            outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
         symmetry: a_query_alone_gives_its_own_row
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: every_query_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
-        precision: rounding_explains_the_error
+        dependence: every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
     """
 
     root_cause = "score: normalization"
@@ -80,7 +79,7 @@ class SoftmaxOverHeads(Fault):
         https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/52
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(num_heads=2)
@@ -89,14 +88,13 @@ class SoftmaxOverHeads(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        dependence: every_visible_key_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: all
     """
 
@@ -125,7 +123,7 @@ class SoftmaxOverTheBatch(Fault):
         https://github.com/PetrochukM/PyTorch-NLP/issues/2
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -134,13 +132,12 @@ class SoftmaxOverTheBatch(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        dependence: every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: all
     """
 
@@ -171,7 +168,7 @@ class SoftmaxWithoutMaximum(Fault):
         https://github.com/huggingface/transformers/pull/17437
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(score_scale=30.0)
@@ -208,7 +205,7 @@ class HalfPrecisionSoftmax(Fault):
         https://github.com/tinygrad/tinygrad/pull/4985
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -248,7 +245,7 @@ class SinglePrecisionSoftmax(Fault):
         https://github.com/huggingface/transformers/issues/48459
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2)
@@ -297,8 +294,7 @@ class SoftmaxNotCastBack(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -306,7 +302,8 @@ class SoftmaxNotCastBack(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 

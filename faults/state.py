@@ -28,7 +28,7 @@ class InputChangedInPlace(Fault):
         https://github.com/Shujun-He/RibonanzaNet/issues/7
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case()
@@ -44,7 +44,9 @@ class InputChangedInPlace(Fault):
         algebra: all
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
             dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
-        contract: nothing_passed_in_is_changed, a_second_call_gives_the_same, a_state_dict_carries_everything
+        contract: nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
     """
 
     root_cause = "kernel: kernel memory"
@@ -73,7 +75,7 @@ class MaskChangedInPlace(Fault):
         https://github.com/Shujun-He/RibonanzaNet/issues/7
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal+padding', encoding='additive')
@@ -88,10 +90,10 @@ class MaskChangedInPlace(Fault):
         batch: a_sample_alone_gives_its_own_rows
         heads: all
         algebra: all
-        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            the_gradient_is_that_of_the_kept_weights
-        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same,
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
+        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
     """
 
     root_cause = "masking: dynamic mask"
@@ -133,7 +135,7 @@ class MaskInvertedInPlace(Fault):
         https://github.com/Shujun-He/RibonanzaNet/issues/7
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(mask='full')
@@ -147,8 +149,8 @@ class MaskInvertedInPlace(Fault):
         heads: all
         algebra: all
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            the_gradient_is_that_of_the_kept_weights
-        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same,
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
     """
 
@@ -194,7 +196,7 @@ class ScaleAccumulates(Fault):
         https://github.com/flagos-ai/FlagGems/pull/424
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, d_head=2)
@@ -208,7 +210,8 @@ class ScaleAccumulates(Fault):
         algebra: all
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
             dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
-        contract: strides_do_not_matter, a_second_call_gives_the_same
+        contract: strides_do_not_matter, a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -238,7 +241,7 @@ class MaskRemembered(Fault):
         https://github.com/facebookresearch/fairseq/issues/3732
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(queries=2, mask='causal')
@@ -280,14 +283,13 @@ class KeysRemembered(Fault):
         https://github.com/facebookresearch/fairseq/issues/3732
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(keys=1)
 
     Killed by:
         symmetry: permuted_keys_change_nothing
-        masking: hidden_keys_can_be_deleted
         causality: a_prefix_gives_the_first_rows
         batch: all
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
@@ -330,13 +332,13 @@ class StridesIgnored(Fault):
         https://github.com/pytorch/pytorch/issues/191937
 
     Symptom:
-        Silent: every shape fits, the values are wrong.
+        Silent: nothing is raised, the result is wrong.
 
     Smallest case:
         Case(d_head=2, layout='strided')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        reference: output_is_the_formula, weights_are_the_formula
         rows: weights_explain_the_output, outputs_stay_among_the_values
         symmetry: all
         masking: content_of_hidden_keys_is_irrelevant
@@ -344,7 +346,8 @@ class StridesIgnored(Fault):
         batch: all
         dependence: every_visible_key_counts, every_visible_value_counts
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """

@@ -15,8 +15,9 @@ def table(measured: list[Row]) -> str:
     width = max((len(row.name) for row in measured), default=0) + 2
     columns = [f"{name[:4]:>5}" for name in _FAMILIES]
     lines = [
-        "How many properties of each family kill each fault:",
-        " ".join(f"{family[:4]}={family} ({len(names)})" for family, names in _FAMILIES.items()),
+        "symptom: silent (wrong, and nothing raised), loud (raises), either (as the case may be)",
+        "cases: drawn from all there are, whether the fault can show on them or not, up to the first that is killed",
+        "killers: properties that fail, then how many of each family, of " + _legend(),
         "",
         f"{'fault':<{width}} {'symptom':<7} {'cases':>5} {'killers':>7} {''.join(columns)}",
     ]
@@ -32,13 +33,18 @@ def totals(faulty: list[Row], correct: list[Row], seconds: float) -> str:
     lines = [
         f"{len(faulty) - len(survivors)} of {len(faulty)} faults killed by {len(PROPERTIES)} properties in {seconds:.1f} s; "
         f"{sum(row.cases == 1 for row in faulty)} of them by the first random case, "
-        f"{sum(row.symptom == 'silent' for row in faulty)} of them silent.",
+        + ", ".join(f"{sum(row.symptom == word for row in faulty)} {word}" for word in ("silent", "loud", "either"))
+        + ".",
         f"{sum(not row.kills for row in correct)} of {len(correct)} correct ones (attn and the equivalents) killed by nothing.",
     ]
     lines += [f"SURVIVED: {name}" for name in survivors]
     for row in correct:
         lines += [f"FLAGGED: {row.name} by {kill.property} on {kill.case!r}: {kill.evidence}" for kill in row.kills]
     return "\n".join(lines)
+
+
+def _legend() -> str:
+    return ", ".join(f"{len(names)} {family}" for family, names in _FAMILIES.items())
 
 
 def _line(row: Row, width: int) -> str:

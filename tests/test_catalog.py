@@ -11,14 +11,14 @@ from faults.catalog import catalog, equivalents
 from faults.fault import (
     MEASURED,
     OF_EQUIVALENTS,
-    ROOT_CAUSES,
     WRITTEN,
     Fault,
+    FaultError,
+    check_entry,
     name_of,
     sections_of,
     step_of,
     subject_of,
-    summary_of,
 )
 from faults.matrix import Row, check_correct, rows
 from faults.smallest import simpler
@@ -111,13 +111,46 @@ def test_hypothesis_finds_it(fault: type[Fault]) -> None:
 
 @each_fault
 def test_a_fault_replaces_one_step_and_documents_it(fault: type[Fault]) -> None:
-    step_of(fault)
-    assert summary_of(fault).endswith(".")
+    check_entry(fault)
     assert list(sections_of(fault)) == [*WRITTEN, *MEASURED]
     assert all(sections_of(fault).values())
-    assert "https://" in sections_of(fault)["Seen in the wild"]
-    category, _, cause = fault.root_cause.partition(": ")
-    assert cause in ROOT_CAUSES[category]
+
+
+GOOD = """What it does.
+
+    Why it is wrong:
+        So.
+
+    When it shows:
+        Then.
+
+    Seen in the wild:
+        https://example.org/1
+    """
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"__doc__": None}, "must begin with one line"),
+        (
+            {"__doc__": GOOD.replace("When it shows", "When")},
+            "must have the headings Why it is wrong, When it shows, Seen in the wild",
+        ),
+        ({"__doc__": GOOD.replace("https://", "")}, "address of at least one report"),
+        ({"root_cause": "masking: bad luck"}, "root_cause must be one of these"),
+        ({"visible": Fault.visible}, "visible.case. is missing"),
+        ({"softmax": lambda self, scores, empty: scores}, "exactly one step of MultiHeadAttention, it replaces combine, softmax"),
+        ({"combine": None}, "it replaces none"),
+    ],
+)
+def test_an_entry_that_is_none_is_told_what_to_mend(changes: dict[str, object], message: str) -> None:
+    good = {"__doc__": GOOD, "root_cause": "score: implementation", "visible": staticmethod(lambda case: True)}
+    entry = type("Draft", (Fault,), {**good, "combine": lambda self, weights, v: v, **changes})
+    if changes.get("combine", entry) is None:
+        del entry.combine
+    with pytest.raises(FaultError, match=message):
+        check_entry(entry)
 
 
 @each_equivalent

@@ -39,6 +39,8 @@ from attn import MultiHeadAttention
         ({"dropout": 1.0}, ValueError, "dropout must lie in [0, 1), got 1.0"),
         ({"dropout": -0.1}, ValueError, "dropout must lie in [0, 1), got -0.1"),
         ({"dropout": float("nan")}, ValueError, "dropout must lie in [0, 1), got nan"),
+        ({"dropout": "0.1"}, TypeError, "dropout must be a number, got '0.1'"),
+        ({"dropout": False}, TypeError, "dropout must be a number, got False"),
     ],
 )
 def test_sizes_that_are_refused(sizes: dict[str, Any], error: type[Exception], said: str) -> None:
@@ -47,7 +49,15 @@ def test_sizes_that_are_refused(sizes: dict[str, Any], error: type[Exception], s
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"d_model": 1, "num_heads": 1}, {"num_kv_heads": 1}, {"num_kv_heads": 4}, {"dropout": 0.0}, {"dropout": 0.999}]
+    "sizes",
+    [
+        {"d_model": 1, "num_heads": 1},
+        {"num_kv_heads": 1},
+        {"num_kv_heads": 4},
+        {"dropout": 0.0},
+        {"dropout": 0},
+        {"dropout": 0.999},
+    ],
 )
 def test_sizes_at_the_edge_are_not(sizes: dict[str, Any]) -> None:
     attention = MultiHeadAttention(**{"d_model": 8, "num_heads": 4, **sizes})
@@ -59,7 +69,22 @@ def mask(*shape: int, dtype: torch.dtype = torch.bool) -> torch.Tensor:
 
 
 # For a layer of 4 heads of width 8, x [2, 3, 8] and context [2, 5, 8], unless the case says otherwise.
-REFUSED: dict[str, tuple[dict[str, torch.Tensor], type[Exception], str]] = {
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "x as a list": (
+        {"x": [[[1.0]]]},
+        TypeError,
+        "x must be a tensor of shape [B, T, d_model], got list",
+    ),
+    "context on another device": (
+        {"context": torch.ones(2, 5, 8, device="meta")},
+        ValueError,
+        "context is on meta, the weights are on cpu: move one of them with .to(device)",
+    ),
+    "mask as a list": (
+        {"attn_mask": [[True]]},
+        TypeError,
+        "attn_mask must be a tensor, got list",
+    ),
     "x without batch": (
         {"x": torch.ones(3, 8)},
         ValueError,
@@ -155,7 +180,7 @@ REFUSED: dict[str, tuple[dict[str, torch.Tensor], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("arguments", "error", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_arguments_that_are_refused(arguments: dict[str, torch.Tensor], error: type[Exception], said: str) -> None:
+def test_arguments_that_are_refused(arguments: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=f"^{re.escape(said)}$"):
         MultiHeadAttention(8, 4)(**{"x": torch.ones(2, 3, 8), "context": torch.ones(2, 5, 8), **arguments})
 
@@ -171,6 +196,8 @@ def test_autocast_takes_a_dtype_that_the_weights_do_not_have() -> None:
     attention, x = MultiHeadAttention(8, 4), torch.ones(2, 3, 8, dtype=torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output, _ = attention(x)
+        with pytest.raises(TypeError, match=r"^x is torch\.int64"):
+            attention(x.long())
     assert output.dtype == torch.bfloat16
     with pytest.raises(TypeError, match=r"^x is torch\.bfloat16"):
         attention(x)

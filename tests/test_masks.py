@@ -73,17 +73,17 @@ def test_padding_fits_an_attention() -> None:
 @pytest.mark.parametrize(
     ("lengths", "said"),
     [
-        (torch.tensor([[1]]), "padding_mask: lengths must be integers of shape [B], got torch.int64 [1, 1]"),
-        (torch.tensor(1), "padding_mask: lengths must be integers of shape [B], got torch.int64 []"),
-        (torch.tensor([1.0]), "padding_mask: lengths must be integers of shape [B], got torch.float32 [1]"),
-        (torch.tensor([True]), "padding_mask: lengths must be integers of shape [B], got torch.bool [1]"),
+        (torch.tensor([[1]]), "padding_mask: lengths must have shape [B], got [1, 1]"),
+        (torch.tensor(1), "padding_mask: lengths must have shape [B], got []"),
+        (torch.tensor([1.0]), "padding_mask: lengths must be integers, got torch.float32"),
+        (torch.tensor([True]), "padding_mask: lengths must be integers, got torch.bool"),
         (torch.tensor([3, -1]), "padding_mask: every length must lie in [0, keys=3], got [3, -1]"),
         (torch.tensor([4, 0]), "padding_mask: every length must lie in [0, keys=3], got [4, 0]"),
         (torch.tensor([4]), "padding_mask: every length must lie in [0, keys=3], got [4]"),
     ],
 )
 def test_padding_refuses(lengths: torch.Tensor, said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(TypeError if "integers" in said else ValueError, match=f"^{re.escape(said)}$"):
         padding_mask(lengths, 3)
 
 

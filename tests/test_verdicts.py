@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from attn import MultiHeadAttention
+from attn import MultiHeadAttention, causal_mask
 from faults.subject import subject
 from properties import PROPERTIES, Case, check, failure, falsify
 from properties.compare import assert_close
@@ -66,7 +67,7 @@ def test_a_broken_answer_is_a_failure(answers: Callable[[Tensor], Any], evidence
 def test_no_law_crashes_on_it(law: Property, answers: Callable[[Tensor], Any]) -> None:
     broken = subject_that(answers)
     if law.not_applicable(broken) is None:
-        failure(law, broken, Case(batch=2, queries=3, mask=next(iter(law.where.get("mask", ("none",))))))
+        failure(law, broken, law.sample(Random(0), broken))
 
 
 def test_a_constructor_that_raises_is_a_failure() -> None:
@@ -88,6 +89,42 @@ def test_check_leads_with_the_law_the_case_and_the_numbers() -> None:
     assert "should be" in third or "shape" in third
 
 
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda w: w * torch.bernoulli(torch.full_like(w, 0.25)) / 0.75,  # keeps with the probability of dropping
+        lambda w: w * (torch.rand_like(w) > 0.25**2) / 0.75,
+    ],
+)
+def test_dropout_at_the_wrong_rate_is_noticed(drop: Callable[[Tensor], Tensor]) -> None:
+    class Broken(MultiHeadAttention):
+        def drop(self, weights: Tensor) -> Tensor:
+            return drop(weights) if self.training else weights
+
+    case = Case(batch=2, queries=4, num_heads=2, d_head=2, dropout=0.25)
+    assert "was dropped, should be 0.25" in str(failure(LAWS["the_share_of_dropped_weights_is_p"], subject(Broken), case))
+    assert failure(LAWS["the_share_of_dropped_weights_is_p"], subject(), case) is None
+
+
+def test_a_causal_mask_kept_from_another_size_is_noticed() -> None:
+    class Broken(MultiHeadAttention):
+        kept: Tensor | None = None
+
+        def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+            queries, keys = scores.shape[-2:]
+            if self.kept is None or self.kept.shape[0] < queries:
+                self.kept = causal_mask(queries, keys)
+            return super().mask(scores, self.kept[:queries, :keys], False)
+
+    case = Case(queries=3, keys=5, d_head=2, mask="is_causal")
+    assert "fewer tokens after more" in str(failure(LAWS["one_layer_serves_all_sizes"], subject(Broken), case))
+
+
+def test_a_law_is_not_asked_about_cases_it_is_not_about() -> None:
+    with pytest.raises(ValueError, match=r"a_mask_may_be_written_in_any_form is not about Case\(\)"):
+        failure(LAWS["a_mask_may_be_written_in_any_form"], subject(), Case())
+
+
 def test_falsify_finds_nothing_in_what_is_right() -> None:
     assert falsify(LAWS["rows_sum_to_one"], subject(), max_examples=20) is None
 
@@ -96,7 +133,7 @@ def test_nobody_elses_random_numbers_change() -> None:
     state = torch.get_rng_state()
     for law in PROPERTIES:
         if law.not_applicable(subject()) is None:
-            failure(law, subject(), Case(batch=2, queries=2, dropout=0.5, mask=next(iter(law.where.get("mask", ("none",))))))
+            failure(law, subject(), law.sample(Random(0), subject()))
     assert torch.equal(torch.get_rng_state(), state)
 
 
