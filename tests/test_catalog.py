@@ -26,7 +26,7 @@ from properties.case import Case, sample
 from properties.laws import PROPERTIES
 from properties.runner import failure, falsify
 
-CASES = 8  # random cases of either kind that `visible` is held to; benchmarks/visibility.py runs many more
+CASES = 6  # random cases of either kind that `visible` is held to; benchmarks/visibility.py runs many more
 LESSON = [
     "wrong-split-order",
     "missing-transpose",
