@@ -21,8 +21,9 @@ def test_list_names_every_fault_with_its_sentence(capsys: pytest.CaptureFixture[
     assert "Split the heads with one `view`" in printed
 
 
-def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["list", "--json"]) == 0
+@pytest.mark.parametrize("arguments", [["list", "--json"], ["--json", "list"]])
+def test_list_as_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(arguments) == 0
     first = json.loads(capsys.readouterr().out)[0]
     assert first["name"] == "wrong-split-order"
     assert first["step"] == "split_heads"
@@ -33,6 +34,22 @@ def test_explain_shows_the_diff_and_a_counterexample(capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "\n-    heads = heads.transpose(1, 2).contiguous()" in printed
     assert "Case(queries=2, num_heads=2, d_head=2)" in printed.rpartition("Found just now")[2]
+
+
+def test_the_name_of_the_class_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["explain", "KeepProbabilityForDropProbability"]) == 0
+    assert capsys.readouterr().out.startswith("keep-probability-for-drop-probability")
+
+
+def test_no_workers_are_too_few(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--workers", "0"])
+    assert "--workers: must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_an_equivalent_cannot_be_blessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["bless", "dropped-key-bias"]) == 2
+    assert "dropped-key-bias is an equivalent" in capsys.readouterr().err
 
 
 def test_a_wrong_name_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,21 +80,20 @@ def one_layer_serves_all_sizes(subject: Subject, case: Case) -> None:
     A mask kept from the first call, and cut to size or not, is the usual way to get this wrong.
     """
     layer, inputs = subject.start(case)
-    fewer = inputs.last_queries(1) if case.keys is not None else inputs.first(case.T - 1, case.T - 1) if case.T > 1 else inputs
+    if case.keys is not None:
+        fewer, rows = inputs.last_queries(1), slice(case.T - 1, None)
+    else:
+        fewer, rows = inputs.first(max(1, case.T - 1), max(1, case.T - 1)), slice(0, max(1, case.T - 1))
     empties = fewer.attending().all() != inputs.attending().all()  # a query may have lost the only key it saw
     if fewer.square != inputs.square or empties:
         return
-    judged = subject.judged(inputs)[..., None]
     bound = rounding(case, subject.dtype).output
-    want = layer(inputs).output
-    after_more = layer(fewer).output
+    want, after_more = layer(inputs).output, layer(fewer).output
     other = subject.layer(inputs)
-    after_nothing = other(fewer).output
-    rows = slice(case.T - 1, None) if case.keys is not None else slice(0, max(1, case.T - 1))
-    assert_close(
-        after_more, after_nothing, bound[:, rows], "output for fewer tokens after more", subject.judged(fewer)[..., None]
-    )
-    assert_close(other(inputs).output, want, bound, "output for more tokens after fewer", judged)
+    after_nothing, after_fewer = other(fewer).output, other(inputs).output
+    judged = subject.judged(fewer)[..., None]
+    assert_close(after_more, after_nothing, bound[:, rows], "output for fewer tokens after more", judged)
+    assert_close(after_fewer, want, bound, "output for more tokens after fewer", subject.judged(inputs)[..., None])
 
 
 def parameters_are_those_of_the_formula(subject: Subject, case: Case) -> None:
