@@ -80,7 +80,7 @@ class EmptyRowsUniform(Fault):
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
-        modes: the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -124,7 +124,7 @@ class EmptyRowsUnmasked(Fault):
         batch: all
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         algebra: all
-        modes: the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """

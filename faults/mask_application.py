@@ -211,7 +211,7 @@ class FiniteFill(Fault):
         causality: the_flag_means_its_mask
         heads: the_output_is_the_sum_of_its_heads
         algebra: all
-        modes: the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 

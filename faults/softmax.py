@@ -335,9 +335,12 @@ def _weights_by_exp(case: Case, dtype: str, strictly: bool) -> bool:
     exponentials = _scores(inputs).exp()
     weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
     right = weights.isfinite()
+    some = visible_keys(case).any(-1, keepdim=True)
+    # What an empty row holds is overwritten, but not before it has spoilt the gradient, which float16 is not asked for.
+    empty_spoils = strictly and dtype != "float16" and bool((~right & ~some).any())
     if strictly:
         right = (weights.to(torch.float64) - attend(inputs).weights).abs() <= bound.weights
-    return bool((~right & visible_keys(case).any(-1, keepdim=True)).any())
+    return empty_spoils or bool((~right & some).any())
 
 
 def _scores(inputs: Inputs) -> Tensor:

@@ -90,7 +90,8 @@ class MaskChangedInPlace(Fault):
         batch: a_sample_alone_gives_its_own_rows
         heads: all
         algebra: all
-        modes: evaluation_ignores_dropout, modes_agree_without_dropout, the_gradient_is_that_of_the_kept_weights
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients

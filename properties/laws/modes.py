@@ -56,10 +56,12 @@ def dropout_drops_single_weights(subject: Subject, case: Case) -> None:
     wrong dropout; the subset is not.
     """
     layer, inputs = subject.start(case)
-    judged = subject.judged(inputs)[:, None] & inputs.visible().any(-1)  # [B, h, T]; in an empty row nothing can be dropped
+    some = inputs.visible().any(-1)  # [B, h, T]
+    judged = subject.judged(inputs)[:, None].expand_as(some)  # also empty rows that should be zero: they fit nothing else
     dropped = _Dropped(subject, case, inputs)
     layer(inputs)  # an evaluation in between must not switch it off
-    for _ in range(-(-ROWS // max(1, int(judged.sum())))):
+    fewest = min((n for n in (int((judged & some).sum()), int((judged & ~some).sum())) if n > 0), default=ROWS)
+    for _ in range(-(-ROWS // fewest)):  # ROWS of either kind
         wrong = judged & ~dropped.fits(layer)
         if wrong.any():
             b, i, t = (int(n) for n in wrong.nonzero()[0])
