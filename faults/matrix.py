@@ -23,7 +23,7 @@ from properties.subject import Subject
 
 VISIBLE = 4  # visible cases a fault is tried on, for each property
 DRAWN = 120  # cases drawn to find that many; a property may be about none on which the fault can show
-CLEAN = 8  # cases of each property that must hold on what is correct
+CLEAN = 5  # cases of each property that must hold on what is correct
 
 
 @dataclass(frozen=True)
