@@ -58,14 +58,14 @@ def measure(fault: type[Fault], seed: int = 0) -> Row:
     )
 
 
-def check_correct(subject_: Subject, seed: int = 0) -> tuple[Kill, ...]:
+def check_correct(subject_: Subject, seed: int = 0, cases: int = CLEAN) -> tuple[Kill, ...]:
     """Return the properties that fail on a subject that is correct: there should be none."""
     kills = []
     for property_ in PROPERTIES:
         if property_.not_applicable(subject_):
             continue
         random = Random(f"{seed} {property_.name}")
-        for number in range(1, CLEAN + 1):
+        for number in range(1, cases + 1):
             case = property_.sample(random, subject_)
             evidence = failure(property_, subject_, case)
             if evidence is not None:
