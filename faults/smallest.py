@@ -69,7 +69,7 @@ def simpler(case: Case) -> Iterator[Case]:
 
 def _descend(fault: type[Fault], case: Case) -> Case:
     while True:
-        steps = (replace_or_none(case, name, value) for name in _LADDERS for value in _lower(name, getattr(case, name)))
+        steps = (_replace_or_none(case, name, value) for name in _LADDERS for value in _lower(name, getattr(case, name)))
         lower = next((step for step in steps if step is not None and fault.visible(step)), None)
         lower = lower or next((other for other in simpler(case) if fault.visible(other)), None)
         if lower is None:
@@ -77,7 +77,7 @@ def _descend(fault: type[Fault], case: Case) -> Case:
         case = lower
 
 
-def replace_or_none(case: Case, name: str, value: Any) -> Case | None:
+def _replace_or_none(case: Case, name: str, value: Any) -> Case | None:
     try:
         return replace(case, **{name: value})
     except ValueError:

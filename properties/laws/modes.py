@@ -176,11 +176,10 @@ class _Dropped:
         if self.inputs.x.dtype == torch.float64:
             return torch.ones(self.inputs.scores_shape[:3], dtype=torch.bool)  # by ten orders of magnitude
         visible = self.inputs.visible()[..., None, :]  # [B, h, T, 1, S]
-        same = ((self.subsets[:, None] != self.subsets) & visible[..., None, :]).any(
-            -1
-        )  # [B, h, T, n, n]: do they differ at all?
+        # Do they differ in a visible key at all, [B, h, T, n, n]?
+        differ = ((self.subsets[:, None] != self.subsets) & visible[..., None, :]).any(-1)
         apart = (self.sums[..., :, None, :] - self.sums[..., None, :, :]).abs().amax(-1)
-        return (apart > 2 * self.bound[..., None, None]).logical_or(~same).all(-1).all(-1)
+        return (apart > 2 * self.bound[..., None, None]).logical_or(~differ).all(-1).all(-1)
 
     def kept(self, layer: Layer) -> Tensor:
         """The subset that is nearest to the row, [B, h, T, S]."""
