@@ -17,6 +17,7 @@ from faults.catalog import catalog, equivalents, find
 from faults.explain import explain
 from faults.fault import Fault, FaultError, check_entry, family_of, name_of, step_of, summary_of
 from faults.matrix import Row, all_names, measure, rows
+from faults.mistakes import mistake, write
 from faults.table import table, totals
 
 torch.set_num_threads(1)  # the tensors are tiny: threads cost more than they bring
@@ -125,6 +126,7 @@ def _bless(options: argparse.Namespace) -> int:
     if right:
         raise LookupError(f"{', '.join(right)} is an equivalent: there is nothing to measure")
     survivors = []
+    mistakes = {}
     for fault in chosen:
         check_entry(fault)
     for number, fault in enumerate(chosen, 1):
@@ -134,8 +136,11 @@ def _bless(options: argparse.Namespace) -> int:
             survivors.append(row.name)
             continue
         changed = bless(fault, row)
+        mistakes[row.name] = mistake(fault, (kill.property for kill in row.kills))
         _progress("")
         print(f"{row.name}: {'rewritten' if changed else 'unchanged'}; killed by {len(row.kills)} properties, {row.symptom}")
+    if write(mistakes, keep=bool(options.names)):
+        print("properties/known_mistakes.json: rewritten")
     for name in survivors:
         print(
             f"{name}: no property fails on any of its visible cases. Is `visible` too wide, or is a law missing?", file=sys.stderr

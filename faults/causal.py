@@ -67,8 +67,8 @@ class CausalOffByOne(Fault):
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
@@ -154,12 +154,11 @@ class CausalReversed(Fault):
         rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
-        batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
         dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -200,15 +199,15 @@ class CausalTopLeft(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
-        batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
         dependence: all
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -254,7 +253,7 @@ class SquareCausalMask(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
         precision: all
     """
@@ -301,12 +300,10 @@ class CausalFlagDroppedWithMask(Fault):
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
+        heads: all
         algebra: values_enter_linearly
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        contract: a_state_dict_carries_everything
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -346,13 +343,12 @@ class MaskDroppedWithCausalFlag(Fault):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
-        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
         batch: a_sample_alone_gives_its_own_rows
-        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: values_enter_linearly
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        contract: a_state_dict_carries_everything
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -393,14 +389,13 @@ class CausalFlagDroppedWithDropout(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant
         causality: all
         batch: a_sample_alone_gives_its_own_rows
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
-        algebra: a_shift_of_all_keys_changes_nothing
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        algebra: all
         modes: evaluation_ignores_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -435,9 +430,10 @@ class NoMaskMeansCausal(Fault):
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
-        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
+        rows: constant_values_come_back
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows
+        dependence: all
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error

@@ -39,13 +39,14 @@ class DropoutInEvaluation(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: all
         algebra: all
         modes: evaluation_ignores_dropout
-        contract: strides_do_not_matter, a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
+        contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -82,13 +83,14 @@ class DropoutModuleMadeInForward(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: all
         algebra: all
         modes: evaluation_ignores_dropout
-        contract: strides_do_not_matter, a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
+        contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
 
@@ -426,7 +428,6 @@ class DropoutInTheDenominator(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
         masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
-        causality: no_gradient_flows_from_hidden_keys
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: all

@@ -75,11 +75,12 @@ class EmptyRowsUniform(Fault):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        symmetry: permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, empty_rows_are_as_declared
+        symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
+        masking: empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
@@ -118,14 +119,14 @@ class EmptyRowsUnmasked(Fault):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        symmetry: permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, empty_rows_are_as_declared
+        symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
+        masking: empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         algebra: all
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
-        contract: strides_do_not_matter, a_state_dict_carries_everything
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
 

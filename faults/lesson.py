@@ -59,7 +59,7 @@ class WrongSplitOrder(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
@@ -109,7 +109,8 @@ class MissingTranspose(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: all
@@ -117,8 +118,8 @@ class MissingTranspose(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: all
     """
 
@@ -166,7 +167,8 @@ class MissingContiguous(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
+            nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -209,11 +211,11 @@ class WrongMergeOrder(Fault):
         symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        batch: padding_changes_nothing
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        batch: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         dependence: every_visible_key_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -265,7 +267,8 @@ class MaskShapeMismatch(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
+            nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -310,8 +313,8 @@ class SurplusProjectionBias(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: parameters_are_those_of_the_formula
         precision: rounding_explains_the_error
     """
@@ -358,10 +361,12 @@ class MaskWithoutQueryAxis(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
-        symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
+        rows: rows_sum_to_one, outputs_stay_among_the_values
+        symmetry: a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: the_flag_means_its_mask
-        dependence: all
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        dependence: every_query_counts, every_visible_key_counts, every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
@@ -406,7 +411,8 @@ class TransposedMask(Fault):
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -414,7 +420,8 @@ class TransposedMask(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
+            nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         precision: all
     """
 
@@ -460,17 +467,14 @@ class MaskTiledOverHeads(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_keys_change_nothing
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
-        batch: a_sample_alone_gives_its_own_rows
-        heads: heads_may_be_permuted
-        algebra: a_shift_of_all_keys_changes_nothing
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
-        contract: strides_do_not_matter
+        batch: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 

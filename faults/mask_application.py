@@ -109,7 +109,7 @@ class MaskAfterSoftmaxRenormalised(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
-        modes: the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: all
     """
 
@@ -155,15 +155,16 @@ class MaskMultipliedBeforeSoftmax(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        reference: output_is_the_formula, weights_are_the_formula
+        rows: hidden_keys_get_no_weight
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
+        heads: a_head_is_a_layer_of_one_head
         algebra: a_shift_of_all_keys_changes_nothing
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -204,14 +205,12 @@ class FiniteFill(Fault):
         Case(queries=2, mask='causal')
 
     Killed by:
-        reference: output_is_the_formula, gradients_are_those_of_the_formula
-        rows: weights_explain_the_output
+        reference: gradients_are_those_of_the_formula
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: the_flag_means_its_mask
-        heads: the_output_is_the_sum_of_its_heads
-        algebra: all
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights
         precision: rounding_explains_the_error
     """
 
@@ -251,7 +250,7 @@ class FillOverflowInHalf(Fault):
 
     Killed by:
         contract: nothing_passed_in_is_changed
-        precision: rounding_explains_the_error, finite_in_gives_finite_out
+        precision: finite_in_gives_finite_out
     """
 
     root_cause = "kernel: numerical precision"
@@ -289,12 +288,10 @@ class ZeroTimesInfinity(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
-            outputs_stay_among_the_values
-        masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
+        rows: no_weight_is_negative, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: a_mask_may_be_written_in_any_form
         causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        modes: dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         precision: all
     """
 
@@ -330,10 +327,9 @@ class InfinityOfTheWrongSign(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
-            outputs_stay_among_the_values
-        masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
+        reference: output_is_the_formula, weights_are_the_formula
+        rows: no_weight_is_negative, hidden_keys_get_no_weight
+        masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
@@ -380,14 +376,13 @@ class MaskNeverUsed(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
-        batch: padding_changes_nothing
-        algebra: values_enter_linearly
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        batch: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -459,15 +454,15 @@ class MaskDroppedWithoutGradients(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
-        batch: padding_changes_nothing
-        algebra: values_enter_linearly
+        batch: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
-        contract: strides_do_not_matter, a_state_dict_carries_everything
+        contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
 
@@ -503,13 +498,13 @@ class MaskDroppedInCrossAttention(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        symmetry: permuted_keys_change_nothing
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
-        batch: padding_changes_nothing
-        algebra: values_enter_linearly
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        batch: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """

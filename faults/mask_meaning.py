@@ -35,15 +35,14 @@ class InvertedPolarity(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
-            outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
-        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
+        heads: a_head_is_a_layer_of_one_head
         dependence: every_query_counts, every_visible_value_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        modes: dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -82,13 +81,13 @@ class BooleanMaskAdded(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        reference: output_is_the_formula, weights_are_the_formula
+        rows: hidden_keys_get_no_weight
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        algebra: values_enter_linearly
+        heads: a_head_is_a_layer_of_one_head
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
@@ -127,14 +126,15 @@ class ZeroOneMaskAdded(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        reference: output_is_the_formula, weights_are_the_formula
+        rows: hidden_keys_get_no_weight
         symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error
     """
 
@@ -172,14 +172,17 @@ class FloatMaskReadAsBoolean(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
+        symmetry: permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
         causality: all
         batch: padding_changes_nothing
+        heads: grouped_heads_are_full_heads_with_repeated_weights
         dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -217,9 +220,8 @@ class BiasLost(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
-        precision: rounding_explains_the_error
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
     """
 
     root_cause = "masking: mask application"

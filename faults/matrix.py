@@ -52,10 +52,14 @@ class Row:
 def measure(fault: type[Fault], seed: int = 0) -> Row:
     """Try the fault against every property, each on its first visible cases until it fails."""
     subject_ = subject_of(fault)
-    kills = tuple(kill for property_ in PROPERTIES if (kill := _kill(fault, subject_, property_, seed)))
-    return Row(
-        subject_.name, family_of(fault), step_of(fault), fault.root_cause, symptom(fault, seed), _first(fault, kills, seed), kills
-    )
+    killed = kills(fault, subject_, seed)
+    first = _first(fault, killed, seed)
+    return Row(subject_.name, family_of(fault), step_of(fault), fault.root_cause, symptom(fault, seed), first, killed)
+
+
+def kills(fault: type[Fault], subject_: Subject, seed: int = 0) -> tuple[Kill, ...]:
+    """Try each property that applies to the fault, handed in as this subject."""
+    return tuple(kill for property_ in PROPERTIES if (kill := _kill(fault, subject_, property_, seed)))
 
 
 def check_correct(subject_: Subject, seed: int = 0, cases: int = CLEAN) -> tuple[Kill, ...]:

@@ -40,10 +40,10 @@ class SoftmaxOverQueries(Fault):
         reference: all
         rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
         symmetry: a_query_alone_gives_its_own_row
+        masking: hidden_keys_can_be_deleted
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
@@ -88,6 +88,7 @@ class SoftmaxOverHeads(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head
@@ -132,10 +133,10 @@ class SoftmaxOverTheBatch(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
+        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         precision: all
@@ -294,7 +295,8 @@ class SoftmaxNotCastBack(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: all
@@ -302,8 +304,8 @@ class SoftmaxNotCastBack(Fault):
         dependence: all
         modes: all
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: all
     """
 

@@ -37,13 +37,13 @@ class InputChangedInPlace(Fault):
         reference: gradients_are_those_of_the_formula
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows,
             self_attention_is_attention_to_oneself
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
         batch: all
         heads: all
         algebra: all
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         contract: nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
@@ -83,8 +83,7 @@ class MaskChangedInPlace(Fault):
     Killed by:
         reference: gradients_are_those_of_the_formula
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
         masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys
         batch: a_sample_alone_gives_its_own_rows
@@ -92,8 +91,7 @@ class MaskChangedInPlace(Fault):
         algebra: all
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
             the_gradient_is_that_of_the_kept_weights
-        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
     """
 
@@ -146,6 +144,7 @@ class MaskInvertedInPlace(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: the_future_does_not_change_the_past
         batch: a_sample_alone_gives_its_own_rows
         heads: all
         algebra: all
@@ -153,6 +152,7 @@ class MaskInvertedInPlace(Fault):
             the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: dynamic mask"
@@ -204,13 +204,13 @@ class ScaleAccumulates(Fault):
 
     Killed by:
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         algebra: all
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter, a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: rounding_explains_the_error
     """
@@ -291,6 +291,7 @@ class KeysRemembered(Fault):
 
     Killed by:
         symmetry: permuted_keys_change_nothing
+        masking: hidden_keys_can_be_deleted
         causality: a_prefix_gives_the_first_rows
         batch: all
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
@@ -339,16 +340,15 @@ class StridesIgnored(Fault):
         Case(d_head=2, layout='strided')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output, outputs_stay_among_the_values
         symmetry: all
         masking: content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
         dependence: every_visible_key_counts, every_visible_value_counts
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from attn import MultiHeadAttention
 from properties.inputs import Inputs, Weights
-from properties.subject import Subject, of_module
+from properties.subject import Subject
+from properties.wrap import of_module
 
 
 def subject(attention: type[MultiHeadAttention] = MultiHeadAttention, name: str = "attn.MultiHeadAttention") -> Subject:
@@ -25,7 +27,10 @@ def subject(attention: type[MultiHeadAttention] = MultiHeadAttention, name: str 
             dtype=inputs.x.dtype,
         )
 
-    return of_module(name, build=build, parameters=_parameters, arguments=_arguments)
+    made = of_module(name, build=build, parameters=_parameters, arguments=_arguments)
+    module = attention.__module__
+    expression = f"faults.subject.subject({module}.{attention.__qualname__})"
+    return replace(made, expression=expression, imports=(f"import {module}", "import faults.subject"))
 
 
 def _parameters(w: Weights) -> dict[str, Tensor]:

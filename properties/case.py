@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -37,6 +37,7 @@ LAYOUTS = (
     "strided",
 )  # of x and context: as made, batch and tokens swapped in memory, every other feature
 DTYPES = ("float64", "float32", "bfloat16", "float16")
+ALIGNMENTS = ("bottom_right", "top_left")  # of the triangle that the flag `is_causal` stands for, where T != S
 
 _STREAMS = ("inputs", "weights", "mask", "law")  # each with its own random numbers: changing one leaves the others as they were
 
@@ -62,6 +63,8 @@ class Case:
     layout: str = "contiguous"
     dtype: str = "float64"
     score_scale: float = 1.0
+    alignment: str = "bottom_right"  # of the causal flag: not drawn, a convention of the subject, as are
+    biases: str = "qkvo"  # the projections that have one, if there is a bias
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -72,7 +75,10 @@ class Case:
             raise ValueError(f"Case: num_kv_heads={self.g} must divide num_heads={self.num_heads}")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"Case: dropout must lie in [0, 1), got {self.dropout}")
-        for name, known in (("mask", MASKS), ("encoding", ENCODINGS), ("layout", LAYOUTS), ("dtype", DTYPES)):
+        choices = {"mask": MASKS, "encoding": ENCODINGS, "layout": LAYOUTS, "dtype": DTYPES, "alignment": ALIGNMENTS}
+        if not set(self.biases) <= set("qkvo"):
+            raise ValueError(f"Case: biases={self.biases!r} must be letters of 'qkvo'")
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"Case: {name}={getattr(self, name)!r} is not one of {', '.join(known)}")
 
@@ -103,7 +109,7 @@ class Case:
 
 
 # Small and few on purpose: among them T = S, T = h, B = h, B = g, T = d_head, B = T come up all the time.
-_FIELDS: Mapping[str, tuple[Any, ...]] = {
+FIELDS: Mapping[str, tuple[Any, ...]] = {
     "batch": (1, 2, 3),
     "queries": (1, 2, 3, 4, 5),
     "keys": (None, 1, 2, 3, 4, 5),
@@ -117,41 +123,53 @@ _FIELDS: Mapping[str, tuple[Any, ...]] = {
     "layout": LAYOUTS,
     "dtype": DTYPES,
     "score_scale": (1.0, 30.0, 1000.0),
+    "alignment": ("bottom_right",),
+    "biases": ("qkvo",),
 }
-_NUM_HEADS: Mapping[int | None, tuple[int, ...]] = {None: (1, 2, 3, 4), 1: (2, 3), 2: (4, 6)}  # by num_kv_heads
+_NUM_HEADS: Mapping[int | None, tuple[int, ...]] = {None: (1, 2, 3, 4), 1: (2, 3), 2: (4, 6)}  # of FIELDS, by num_kv_heads
 
 
-def cases(where: Mapping[str, Collection[Any]] | None = None) -> st.SearchStrategy[Case]:
-    """Return a strategy of cases whose fields take only the values in `where`; fields not named there take any.
+def cases(fields: Mapping[str, Collection[Any]] | None = None) -> st.SearchStrategy[Case]:
+    """Return a strategy of cases whose fields take these values; those not named take the ones in `FIELDS`.
 
     >>> cases({"mask": ("causal", "padding"), "batch": (1,)})  # doctest: +SKIP
     """
-    fields, heads = _domain(where or {})
-    drawn = {name: st.sampled_from(values) for name, values in fields.items()}
+    free, heads = _domain(fields or {})
+    drawn = {name: st.sampled_from(values) for name, values in free.items()}
     seed = st.integers(0, 2**31 - 1)
     return st.one_of(
         [st.builds(Case, num_heads=st.sampled_from(h), num_kv_heads=st.just(g), seed=seed, **drawn) for g, h in heads]
     )
 
 
-def sample(random: Random, where: Mapping[str, Collection[Any]] | None = None) -> Case:
+def sample(random: Random, fields: Mapping[str, Collection[Any]] | None = None) -> Case:
     """Draw one case from the same domain without Hypothesis: the same for the same `random` whatever version is installed."""
-    fields, heads = _domain(where or {})
-    num_kv_heads, fitting = random.choice(heads)
-    drawn = {name: random.choice(values) for name, values in fields.items()}
-    return Case(num_heads=random.choice(fitting), num_kv_heads=num_kv_heads, seed=random.randrange(2**31), **drawn)
+    free, heads = _domain(fields or {})
+    num_kv_heads, fitting = _choose(random, heads)
+    drawn = {name: _choose(random, values) for name, values in free.items()}
+    return Case(num_heads=_choose(random, fitting), num_kv_heads=num_kv_heads, seed=random.randrange(2**31), **drawn)
 
 
-def _domain(where: Mapping[str, Collection[Any]]) -> tuple[dict[str, list[Any]], list[tuple[int | None, list[int]]]]:
+def _choose(random: Random, values: Sequence[Any]) -> Any:
+    """Choose one; from one alone nothing is drawn, so that a field that cannot vary does not change what others are."""
+    return values[0] if len(values) == 1 else random.choice(values)
+
+
+def _domain(given: Mapping[str, Collection[Any]]) -> tuple[dict[str, list[Any]], list[tuple[int | None, list[int]]]]:
     """The values of each field that can be chosen on its own, and the numbers of heads for each number of key/value heads."""
-    for name in where:
-        if name not in _FIELDS:
-            raise ValueError(f"a Case has no field {name!r} to restrict; it has {', '.join(_FIELDS)}")
-    fields = {name: [v for v in values if name not in where or v in where[name]] for name, values in _FIELDS.items()}
-    num_kv_heads, num_heads = fields.pop("num_kv_heads"), fields.pop("num_heads")
-    heads = [(g, [h for h in _NUM_HEADS[g] if h in num_heads]) for g in num_kv_heads]
+    for name in given:
+        if name not in FIELDS:
+            raise ValueError(f"a Case has no field {name!r} to restrict; it has {', '.join(FIELDS)}")
+    free = {name: list(given.get(name, values)) for name, values in FIELDS.items()}
+    num_kv_heads, num_heads = free.pop("num_kv_heads"), free.pop("num_heads")
+    usual = set(num_heads) <= set(FIELDS["num_heads"])
+    heads = [(g, [h for h in num_heads if (h in _NUM_HEADS[g] if usual else _fits(h, g))]) for g in num_kv_heads]
     heads = [(g, fitting) for g, fitting in heads if fitting]
-    empty = [name for name, values in fields.items() if not values] + ([] if heads else ["num_heads or num_kv_heads"])
+    empty = [name for name, values in free.items() if not values] + ([] if heads else ["num_heads or num_kv_heads"])
     if empty:
-        raise ValueError(f"no value of {', '.join(empty)} is left: {dict(where)}")
-    return fields, heads
+        raise ValueError(f"no value of {', '.join(empty)} is left: {dict(given)}")
+    return free, heads
+
+
+def _fits(num_heads: int, num_kv_heads: int | None) -> bool:
+    return num_kv_heads is None or (num_heads > num_kv_heads and num_heads % num_kv_heads == 0)

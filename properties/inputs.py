@@ -25,7 +25,7 @@ class Weights:
     w_k: Tensor  # [g*d_head, d]
     w_v: Tensor  # [g*d_head, d]
     w_o: Tensor  # [d, h*d_head]
-    b_q: Tensor | None = None  # [h*d_head]; all four biases, or none
+    b_q: Tensor | None = None  # [h*d_head]
     b_k: Tensor | None = None
     b_v: Tensor | None = None
     b_o: Tensor | None = None  # [d]
@@ -46,10 +46,11 @@ class Inputs:
     context: Tensor | None  # [B, S, d]; None: x
     weights: Weights
     mask: Tensor | None  # [T, S] or four axes that broadcast to [B, h, T, S]; bool (True = may attend) or added to the scores
-    is_causal: bool  # also hide the future, aligned at the bottom right
+    is_causal: bool  # also hide the future
     num_heads: int
     num_kv_heads: int
     dropout: float = 0.0
+    alignment: str = "bottom_right"  # of the flag
 
     # Sizes.
 
@@ -86,7 +87,7 @@ class Inputs:
         bias = torch.zeros(self.scores_shape, dtype=torch.float64)
         if self.mask is not None:
             bias = bias.masked_fill(~self.mask, -math.inf) if self.mask.dtype == torch.bool else bias + self.mask
-        return bias.masked_fill(~_causal(*self.scores_shape[2:]), -math.inf) if self.is_causal else bias
+        return bias.masked_fill(~causal(*self.scores_shape[2:], self.alignment), -math.inf) if self.is_causal else bias
 
     def visible(self) -> Tensor:
         """Which key which query may attend to, bool `[B, h, T, S]`."""
@@ -121,9 +122,10 @@ class Inputs:
         """Keep these tokens, as queries and as keys. Self-attention only; with the causal flag, only a prefix."""
         return replace(self, x=self.x[:, index], mask=self._mask_of(index, index))
 
-    def last_queries(self, number: int) -> Inputs:
-        """Keep so many queries at the end. Cross-attention only; the causal flag, aligned there, goes on to mean the same."""
-        return self.take_queries(torch.arange(self.x.shape[1] - number, self.x.shape[1]))
+    def aligned_queries(self, number: int) -> Tensor:
+        """The indices of so many queries, at the end or the beginning: where the causal flag, for them alone, means the same."""
+        order = torch.arange(self.x.shape[1])
+        return order[-number:] if self.alignment == "bottom_right" else order[:number]
 
     def first(self, queries: int, keys: int) -> Inputs:
         """Keep so many queries and keys from the beginning; with the causal flag, as many must go of each."""
@@ -132,9 +134,14 @@ class Inputs:
 
     def permute_heads(self, order: Tensor) -> Inputs:
         """Put the heads in this order, and their weights and masks with them. Without grouped heads only."""
-        w = self.weights
-        features = (order[:, None] * self.d_head + torch.arange(self.d_head)).flatten()
-        moved = {n: value[features] for n, value in w.items() if n in {"w_q", "w_k", "w_v", "b_q", "b_k", "b_v"}}
+        features = self._features(order)
+        moved = {n: value[features] for n, value in self.weights.items() if n in {"w_k", "w_v", "b_k", "b_v"}}
+        return self.with_weights(**moved).permute_query_heads(order)
+
+    def permute_query_heads(self, order: Tensor) -> Inputs:
+        """Put the query heads in this order, and leave the key/value heads as they are."""
+        w, features = self.weights, self._features(order)
+        moved = {n: value[features] for n, value in w.items() if n in {"w_q", "b_q"}}
         mask = self.mask if self.mask is None or self.mask.dim() == 2 else _take(self.mask, 1, order)
         return replace(self, weights=replace(w, w_o=w.w_o[:, features], **moved), mask=mask)
 
@@ -256,6 +263,9 @@ class Inputs:
         named = {"x": self.x, "context": self.context, "mask": self.mask, **dict(self.weights.items())}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
+    def _features(self, heads: Tensor) -> Tensor:
+        return (heads[:, None] * self.d_head + torch.arange(self.d_head)).flatten()
+
     def _mask_of(self, queries: Tensor | None, keys: Tensor | None) -> Tensor | None:
         mask = self.mask
         for axis, index in ((-2, queries), (-1, keys)):
@@ -307,8 +317,10 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float64, score_scale: flo
     sizes = {"q": sharpness, "k": sharpness, "v": 1.0, "o": 1.0}
     weights = {f"w_{n}": normal(parameters, width, d, size=sizes[n] / math.sqrt(d)) for n, width in widths.items()}
     if case.bias:
-        weights |= {f"b_{n}": normal(parameters, width, size=sizes[n]) for n, width in widths.items()}
-    inputs = Inputs(x, context, Weights(**weights), _make_mask(case), case.mask.startswith("is_causal"), h, g, case.dropout)
+        biases = {n: normal(parameters, width, size=sizes[n]) for n, width in widths.items()}
+        weights |= {f"b_{n}": biases[n] for n in case.biases}
+    flag = case.mask.startswith("is_causal")
+    inputs = Inputs(x, context, Weights(**weights), _make_mask(case), flag, h, g, case.dropout, case.alignment)
     return inputs.to(dtype).laid_out(case.layout)
 
 
@@ -331,11 +343,11 @@ def _visible(case: Case) -> Tensor | None:
         case "full":
             return torch.ones(1, h, T, S, dtype=torch.bool)
         case "causal":
-            return _causal(T, S)
+            return causal(T, S)
         case "padding" | "is_causal+padding":
             return _some_keys(random, B, 1, 1, S)
         case "causal+padding":
-            return _some_keys(random, B, 1, 1, S) & _causal(T, S)
+            return _some_keys(random, B, 1, 1, S) & causal(T, S)
         case "sample":
             return _some_keys(random, B, 1, T, S)
         case "head":
@@ -359,8 +371,9 @@ def _some_keys(random: torch.Generator, *shape: int) -> Tensor:
     return visible
 
 
-def _causal(queries: int, keys: int) -> Tensor:
-    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+def causal(queries: int, keys: int, alignment: str = "bottom_right") -> Tensor:
+    """The causal mask, bool `[T, S]`: the last query sees every key, or, aligned at the top left, the first only the first."""
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries if alignment == "bottom_right" else 0)
 
 
 def _take(mask: Tensor, axis: int, index: Tensor) -> Tensor:

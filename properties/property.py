@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from properties.case import Case, cases, sample
+from properties.case import FIELDS, Case, cases, sample
 from properties.subject import Subject
 
 Law = Callable[[Subject, Case], None]
@@ -32,17 +32,26 @@ class Property:
         return self.law.__module__.rpartition(".")[2]
 
     @property
+    def full_name(self) -> str:
+        """Family and name: what a property is chosen by."""
+        return f"{self.family}-{self.name}"
+
+    @property
     def summary(self) -> str:
         """The law in words."""
         return (self.law.__doc__ or "").strip().partition("\n")[0]
 
     def not_applicable(self, subject: Subject) -> str | None:
         """Say why the law does not apply to the subject; None if it does."""
-        lacking = [need for need in self.needs if not getattr(subject.supports, need)]
-        if lacking:
-            return f"the subject does not support {', '.join(lacking)}"
+        for need in self.needs:
+            if not getattr(subject.supports, need):
+                return subject.supports.lacks(need)
         empty = [name for name, values in self._fields(subject).items() if not values]
-        return f"no {', '.join(empty)} that the subject supports" if empty else None
+        if empty == ["keys"]:
+            return subject.supports.lacks("cross_attention")
+        if empty == ["num_kv_heads"]:
+            return subject.supports.lacks("grouped_heads")
+        return f"it is about no {' and no '.join(empty)} that the subject supports" if empty else None
 
     def about(self, case: Case, subject: Subject) -> bool:
         """Is the case one that the law is about, and the subject declares?"""
@@ -57,8 +66,15 @@ class Property:
         return sample(random, self._fields(subject))
 
     def _fields(self, subject: Subject) -> Mapping[str, Collection[Any]]:
+        """The values that the fields of a case may have, of every field that is restricted by the law or by the subject."""
         s = subject.supports
-        declared: dict[str, Collection[Any]] = {"mask": s.masks, "encoding": s.encodings, "dtype": s.dtypes}
+        declared: dict[str, Collection[Any]] = {
+            "mask": s.masks,
+            "encoding": s.encodings,
+            "dtype": s.dtypes,
+            "alignment": (s.causal_alignment,),
+            "biases": (s.biases or "qkvo",),  # without a bias it is all one
+        }
         if not s.cross_attention:
             declared["keys"] = (None,)
         if not s.grouped_heads:
@@ -67,7 +83,12 @@ class Property:
             declared["bias"] = (False,)
         if not s.dropout:
             declared["dropout"] = (0.0,)
-        fields = dict(self.where)
-        for name, values in declared.items():
-            fields[name] = [v for v in values if name not in fields or v in fields[name]]
+        if s.num_heads:
+            declared["num_heads"] = s.num_heads
+        if s.d_heads:
+            declared["d_head"] = s.d_heads
+        fields = {}
+        for name in [*declared, *self.where]:
+            usual = declared.get(name, FIELDS[name])
+            fields[name] = [value for value in usual if value in self.where.get(name, usual)]
         return fields

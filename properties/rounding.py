@@ -17,7 +17,7 @@ from torch import Tensor
 from properties.case import Case
 from properties.inputs import Inputs, make_inputs, merge_heads, project, split_heads
 
-_STEPS = 6  # roundings of an element outside the sums: scale, mask, exp, division, storing, dropout
+STEPS = 6  # roundings of an element outside the sums: scale, mask, exp, division, storing, dropout
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Bounds:
     weights: Tensor  # [B, h, T, S]
     heads: Tensor  # [B, h, T, d_head], before they are merged
     relative: float  # the largest relative error of a weight
+    unit: float  # the unit roundoff
     largest: float  # the largest number met on the way; if it does not fit the dtype, overflow is no mistake
 
 
@@ -41,39 +42,38 @@ def bounds(inputs: Inputs, dtype: torch.dtype = torch.float64) -> Bounds:
 
     q, k, _ = inputs.projected()
     q_size, k_size, v_size = inputs.absolute().projected()
-    q_error, k_error, v_error = ((d + _STEPS) * u * size for size in (q_size, k_size, v_size))
+    q_error, k_error, v_error = ((d + STEPS) * u * size for size in (q_size, k_size, v_size))
     bias = inputs.bias()
     visible = bias > -torch.inf
     scale = d_head**-0.5
     scores = q @ k.mT * scale + bias
     products = q_size @ k_size.mT
-    errors = scale * (q_error @ k_size.mT + q_size @ k_error.mT + (d_head + _STEPS) * u * products)
+    errors = scale * (q_error @ k_size.mT + q_size @ k_error.mT + (d_head + STEPS) * u * products)
     errors = (errors + 2 * u * (scores.abs() + bias.abs())).masked_fill(~visible, 0.0)  # also those of adding the mask
     p = scores.masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0.0)
     # exp turns an absolute error of the scores into a relative one of the weights, the row's sum likewise.
-    relative = torch.expm1(errors + errors.amax(-1, keepdim=True)) + (keys + _STEPS) * u
+    relative = torch.expm1(errors + errors.amax(-1, keepdim=True)) + (keys + STEPS) * u
     p_error = (p * relative + info.tiny).nan_to_num(1.0).clamp(max=1.0)  # 0 * inf: so large an error excuses everything
     p_error = p_error.masked_fill(~visible, 0.0)
-    heads = (p_error + (keys + _STEPS) * u * p) @ v_size + p @ v_error
+    heads = (p_error + (keys + STEPS) * u * p) @ v_size + p @ v_error
     w_o, b_o = w.w_o.abs(), None if w.b_o is None else w.b_o.abs()
-    output = project(merge_heads(heads), w_o, None) + (d + _STEPS) * u * project(merge_heads(p @ v_size), w_o, b_o)
+    output = project(merge_heads(heads), w_o, None) + (d + STEPS) * u * project(merge_heads(p @ v_size), w_o, b_o)
     largest = max([float(t.abs().max()) for t in (q_size, k_size, v_size, products) if t.numel()], default=0.0)
-    return Bounds(2 * output, 2 * p_error, 2 * heads, float(relative.max()), largest)
+    return Bounds(2 * output, 2 * p_error, 2 * heads, float(relative.max()) if relative.numel() else 0.0, u, largest)
 
 
 @functools.lru_cache(maxsize=4096)
-def rounding(case: Case, dtype: torch.dtype = torch.float64) -> Bounds:
-    """The bounds at the inputs of a case."""
-    return bounds(make_inputs(case, dtype), dtype)
+def rounding(case: Case, dtype: torch.dtype = torch.float64, precision: torch.dtype | None = None) -> Bounds:
+    """The bounds at the inputs of a case in `dtype`, for a subject that computes in `precision`, if that is another."""
+    return bounds(make_inputs(case, dtype), precision or dtype)
 
 
-def gradient_bounds(inputs: Inputs, cotangent: Tensor, relative: float) -> dict[str, float]:
+def gradient_bounds(inputs: Inputs, cotangent: Tensor, bound: Bounds) -> dict[str, float]:
     """Return a bound for the error of any element of each gradient of (output * cotangent).sum(), by the name of the leaf.
 
     The backward pass with absolute values, the largest element of each gradient, times the relative error of what it is made of:
-    that of the weights, `relative`, and that of the sums.
+    that of the weights, which `bound` has, and that of the sums.
     """
-    u = torch.finfo(inputs.x.dtype).eps / 2
     inputs = inputs.to(torch.float64)
     B, h, T, S = inputs.scores_shape
     group = h // inputs.num_kv_heads
@@ -98,5 +98,5 @@ def gradient_bounds(inputs: Inputs, cotangent: Tensor, relative: float) -> dict[
     for name, (d_projected, tokens) in products.items():
         sizes[f"w_{name}"] = torch.einsum("btf,bte->fe", d_projected, tokens.abs())
         sizes[f"b_{name}"] = d_projected.sum((0, 1))
-    relative += (full.x.shape[2] + d_head + T + S + B * T + _STEPS) * u
+    relative = bound.relative + (full.x.shape[2] + d_head + T + S + B * T + STEPS) * bound.unit
     return {name: 4 * relative * float(magnitude.max()) for name, magnitude in sizes.items()}

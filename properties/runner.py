@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, given, settings
 
 from properties.case import Case
 from properties.property import Property
-from properties.subject import Subject, seeded
+from properties.subject import Subject
+from properties.surroundings import RandomState, Settings, seeded
+from properties.time_limit import OutOfTime, Patience, time_limit
 
 
 @dataclass(frozen=True)
@@ -19,9 +22,45 @@ class Counterexample:
     subject: Subject
     case: Case
     evidence: str
+    hung: bool = False  # it was still running when the time was up
 
     def __str__(self) -> str:
-        return f"{self.subject.name} breaks a law of attention: {self.property.summary}\n  on {self.case!r}\n  {self.evidence}"
+        return "\n".join([f"{self.subject.name} breaks a law of attention: {self.property.summary}", *self.details()])
+
+    def details(self) -> list[str]:
+        """The case, the evidence, what to do about it perhaps, and how to see it again."""
+        return [
+            f"  on {self.case!r}",
+            f"  {self.evidence}",
+            *([f"  {hint}"] if (hint := self.hint()) else []),
+            "  to see it again:",
+            *(f"    {line}" for line in self.reproduction().splitlines()),
+        ]
+
+    def reproduction(self) -> str:
+        """Python to paste."""
+        replay = f"properties.replay({self.subject.expression}, {self.property.name!r}, properties.{self.case!r})"
+        return "\n".join((*self.subject.imports, "import properties", replay))
+
+    def hint(self) -> str:
+        """What to declare, if the subject refuses what it was not made for; the case, being the smallest, says what that is."""
+        if "raised" not in self.evidence:
+            return ""
+        case = self.case
+        refused = [declaration for at, declaration in _REFUSALS if at(case)]
+        return f"If it is not meant to take this, declare {' or '.join(refused)}." if refused else ""
+
+
+# What a case asks for beyond the simplest, and how a subject declares that it has no such thing.
+_REFUSALS: tuple[tuple[Callable[[Case], bool], str], ...] = (
+    (lambda case: case.keys is not None, "cross_attention=False"),
+    (lambda case: case.num_kv_heads is not None, "grouped_heads=False"),
+    (lambda case: case.mask.startswith("is_causal"), "masks without is_causal"),
+    (lambda case: case.mask != "none", "masks, those that it takes"),
+    (lambda case: case.mask != "none" and case.encoding != "bool", "encodings=('bool',)"),
+    (lambda case: case.dropout > 0, "dropout=False"),
+    (lambda case: case.dtype != "float64", "dtypes, those that it takes"),
+)
 
 
 def failure(property_: Property, subject: Subject, case: Case) -> str | None:
@@ -29,36 +68,70 @@ def failure(property_: Property, subject: Subject, case: Case) -> str | None:
 
     Whatever the subject does, raising in the middle of a backward pass included, is a verdict about the subject.
     """
+    found = judge(property_, subject, case, Patience())
+    return None if found is None else found.evidence
+
+
+def judge(property_: Property, subject: Subject, case: Case, patience: Patience) -> Counterexample | None:
+    """Run the law on one case, not longer than there is patience; what the subject leaves changed around it is put back."""
     if not property_.about(case, subject):
         raise ValueError(f"{property_.name} is not about {case!r}, or {subject.name} does not support it")
+    settings_before, random_before = Settings.now(), RandomState.now()
     try:
-        with seeded(case.seed):  # dropout draws from torch's global generator: the same for the same case, and put back after it
+        with time_limit(patience.seconds), seeded(case.seed):  # what dropout draws is the same for the same case
             property_.law(subject, case)
     except AssertionError as error:
-        return str(error)
+        return Counterexample(property_, subject, case, str(error))
+    except OutOfTime:
+        evidence = f"it has not ended after {patience.seconds:g} seconds"
+        patience.lose()
+        return Counterexample(property_, subject, case, evidence, hung=True)
     except Exception as error:
-        return f"it raised {type(error).__name__}: {error}"
+        return Counterexample(property_, subject, case, f"it raised {type(error).__name__}: {error}")
+    finally:
+        settings_before.restore()
+        random_before.restore()
     return None
 
 
-def check(property_: Property, subject: Subject) -> None:
+class _Stop(BaseException):
+    """Not an Exception: Hypothesis does not shrink what has hung, it would take for ever."""
+
+    def __init__(self, found: Counterexample) -> None:
+        self.found = found
+
+
+def check(property_: Property, subject: Subject, patience: Patience | None = None) -> None:
     """Run the law on the cases that Hypothesis draws by the loaded profile; raise AssertionError with the smallest failure."""
+    patience = patience or Patience()
 
     def law(case: Case) -> None:
-        evidence = failure(property_, subject, case)
-        if evidence is not None:
-            raise AssertionError(str(Counterexample(property_, subject, case, evidence)))
+        found = judge(property_, subject, case, patience)
+        if found is not None:
+            raise _Stop(found) if found.hung else AssertionError(str(found))
 
     law.__name__ = property_.name  # what Hypothesis derandomizes by: each law is to have cases of its own
-    settings(deadline=None)(given(case=property_.cases(subject))(law))()  # a slow subject is no wrong one
+    run = settings(deadline=None)(given(case=property_.cases(subject))(law))  # a slow subject is no wrong one
+    try:
+        run()
+    except _Stop as stop:
+        raise AssertionError(str(stop.found)) from None
 
 
-def falsify(property_: Property, subject: Subject, *, max_examples: int = 500) -> Counterexample | None:
+def falsify(
+    property_: Property,
+    subject: Subject,
+    *,
+    max_examples: int = 500,
+    patience: Patience | None = None,
+    watch: Callable[[Case], None] = lambda case: None,
+) -> Counterexample | None:
     """Search for a case on which the subject breaks the law, and shrink it; None if there is none among `max_examples`.
 
-    The same every time: it does not depend on the profile, on a seed, or on what was found before.
+    The same every time: it does not depend on the profile, on a seed, or on what was found before. `watch` sees every case.
     """
     found: list[Counterexample] = []
+    patience = patience or Patience()
 
     @settings(
         max_examples=max_examples,
@@ -71,13 +144,14 @@ def falsify(property_: Property, subject: Subject, *, max_examples: int = 500) -
     )
     @given(case=property_.cases(subject))
     def search(case: Case) -> None:
-        evidence = failure(property_, subject, case)
-        if evidence is not None:
-            found.append(Counterexample(property_, subject, case, evidence))
-            raise AssertionError
+        watch(case)
+        failed = judge(property_, subject, case, patience)
+        if failed is not None:
+            found.append(failed)
+            raise _Stop(failed) if failed.hung else AssertionError
 
     try:
         search()
-    except AssertionError:
+    except (AssertionError, _Stop):
         return found[-1]  # Hypothesis runs the smallest one last
     return None

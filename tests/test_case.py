@@ -38,7 +38,7 @@ def test_an_impossible_restriction_is_refused() -> None:
     with pytest.raises(ValueError, match="no field 'quries'"):
         cases({"quries": (1,)})
     with pytest.raises(ValueError, match="no value of batch is left"):
-        sample(Random(0), {"batch": (7,)})
+        sample(Random(0), {"batch": ()})
 
 
 def test_coincidences_and_unequal_sizes_are_drawn() -> None:

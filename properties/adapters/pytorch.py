@@ -1,20 +1,48 @@
-"""The attention in PyTorch itself: the module, and the function under it."""
+"""The attention in PyTorch itself: the module in the ways it can be called, and the function under it.
+
+`nn.MultiheadAttention` has three ways to its result, and chooses between them by what it is asked (see its `forward`):
+
+- the fast path, one native kernel: in evaluation, without gradients, for self-attention (one tensor thrice), batch first, an even
+  number of heads, biases, and no mask of floats;
+- otherwise, asked for weights, a softmax written out;
+- otherwise `F.scaled_dot_product_attention`.
+
+`multihead_attention_fast_path` and `..._fast_path_without_weights` declare little else than what leads to the first one.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from properties.case import EXPLICIT
-from properties.inputs import Inputs, Weights, merge_heads, split_heads
-from properties.subject import Layer, Result, Subject, Supports, of_module
+from properties.inputs import Inputs, Weights
+from properties.subject import Result, Subject
+from properties.supports import Supports
+from properties.wrap import Arguments, of_function, of_module
 
-_NO_FLAG = ("none", *EXPLICIT)  # is_causal is aligned at the top left here, or is only a hint
+MASKS = ("none", *EXPLICIT, "is_causal")  # the flag stands for an `attn_mask` of its own: it goes together with no other one
 
 
-def multihead_attention() -> Subject:
-    """`nn.MultiheadAttention(batch_first=True)`, asked for the weights of every head."""
+def multihead_attention(
+    *,
+    name: str = "torch.nn.MultiheadAttention",
+    batch_first: bool = True,
+    need_weights: bool = True,
+    mask_shape: str = "[B*h, T, S]",
+    **declared: Any,
+) -> Subject:
+    """`nn.MultiheadAttention`, by default batch first and asked for the weights of every head.
+
+    Masks are handed in as `attn_mask`, or, if `mask_shape` is "[B, S]", as `key_padding_mask`; True hides. What its documentation
+    says of `is_causal` is followed: it is a hint that `attn_mask` is the causal mask, so both are given, aligned at the top left.
+
+    A query that sees no key gets NaN from a softmax, and zero from `scaled_dot_product_attention`; the documentation promises
+    neither. Weights in training are those after dropout. `declared`: other fields of `Supports`.
+    """
 
     def build(inputs: Inputs) -> nn.Module:
         return nn.MultiheadAttention(
@@ -22,58 +50,143 @@ def multihead_attention() -> Subject:
             inputs.num_heads,
             dropout=inputs.dropout,
             bias=inputs.weights.b_o is not None,
-            batch_first=True,
+            batch_first=batch_first,
             dtype=inputs.x.dtype,
         )
 
-    def parameters(w: Weights) -> dict[str, Tensor]:
-        named = {"in_proj_weight": torch.cat([w.w_q, w.w_k, w.w_v]), "out_proj.weight": w.w_o}
-        if w.b_q is not None and w.b_k is not None and w.b_v is not None and w.b_o is not None:
-            named |= {"in_proj_bias": torch.cat([w.b_q, w.b_k, w.b_v]), "out_proj.bias": w.b_o}
-        return named
+    def arguments(inputs: Inputs) -> Arguments:
+        named: dict[str, Any] = {"need_weights": need_weights, "average_attn_weights": False}
+        named["key_padding_mask" if mask_shape == "[B, S]" else "attn_mask"] = inputs.mask
+        if inputs.is_causal:
+            named |= {"attn_mask": causal_mask(inputs), "is_causal": True}
+        return query_key_value(inputs, batch_first), named
 
-    def arguments(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, object]]:
-        mask = inputs.mask
-        if mask is not None:
-            mask = ~mask if mask.dtype == torch.bool else mask  # True = may not attend
-            mask = mask if mask.dim() == 2 else mask.expand(inputs.scores_shape).flatten(0, 1)  # [B*h, T, S]
-        return (inputs.x, inputs.keys, inputs.keys), {"attn_mask": mask, "average_attn_weights": False}
+    def result(returned: tuple[Tensor, Tensor | None]) -> Result:
+        output, weights = returned
+        return Result(output if batch_first else output.transpose(0, 1), weights)
 
+    supports: dict[str, Any] = {
+        "masks": masks_for(mask_shape),
+        "mask_shape": mask_shape,
+        "polarity": "hide",
+        "causal_alignment": "top_left",
+        "empty_rows": "nan" if need_weights else "zero",
+        "grouped_heads": False,
+        "weights": need_weights,
+        "training_weights": False,
+    }
     return of_module(
-        "torch.nn.MultiheadAttention",
+        name,
         build=build,
         parameters=parameters,
         arguments=arguments,
-        supports=Supports(
-            masks=_NO_FLAG,
-            grouped_heads=False,
-            training_weights=False,  # they are returned after dropout
-            empty_rows="nan",
-        ),
+        result=result,
+        supports=Supports(**{**supports, **declared}),
+    )
+
+
+def masks_for(mask_shape: str) -> tuple[str, ...]:
+    """The kinds of mask that can be said in this shape. "full" has, in one encoding, numbers of its own for every query."""
+    kinds = {"[B, S]": ("none", "padding", "is_causal", "is_causal+padding"), "[T, S]": ("none", "causal", "is_causal")}
+    return kinds.get(mask_shape, MASKS)
+
+
+def parameters(w: Weights) -> dict[str, Tensor]:
+    """The weights as `nn.MultiheadAttention` has them: the three projections in one."""
+    named = {"in_proj_weight": torch.cat([w.w_q, w.w_k, w.w_v]), "out_proj.weight": w.w_o}
+    if w.b_q is not None and w.b_k is not None and w.b_v is not None and w.b_o is not None:
+        named |= {"in_proj_bias": torch.cat([w.b_q, w.b_k, w.b_v]), "out_proj.bias": w.b_o}
+    return named
+
+
+def query_key_value(inputs: Inputs, batch_first: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The three tensors to call it with: in self-attention the same one thrice, by which the fast path knows it."""
+    x = inputs.x if batch_first else inputs.x.transpose(0, 1)
+    if inputs.context is None:
+        return x, x, x
+    context = inputs.context if batch_first else inputs.context.transpose(0, 1)
+    return x, context, context
+
+
+def causal_mask(inputs: Inputs) -> Tensor:
+    """What `is_causal` hides, as a mask `[T, S]` of the type of the other mask, as the documentation wants it."""
+    hidden = torch.ones(inputs.scores_shape[2:], dtype=torch.bool).triu(1)
+    if inputs.mask is None or inputs.mask.dtype == torch.bool:
+        return hidden
+    return torch.zeros(hidden.shape, dtype=inputs.x.dtype).masked_fill(hidden, -torch.inf)
+
+
+def multihead_attention_without_weights() -> Subject:
+    """`nn.MultiheadAttention(batch_first=True)` with `need_weights=False`, which lets it use `scaled_dot_product_attention`."""
+    return multihead_attention(name="torch.nn.MultiheadAttention, without weights", need_weights=False)
+
+
+def multihead_attention_sequence_first() -> Subject:
+    """`nn.MultiheadAttention` in its default layout `[T, B, d]`; it never takes the fast path."""
+    return multihead_attention(name="torch.nn.MultiheadAttention, sequence first", batch_first=False)
+
+
+def multihead_attention_sequence_first_without_weights() -> Subject:
+    """`nn.MultiheadAttention` in its default layout `[T, B, d]`, with `need_weights=False`."""
+    name = "torch.nn.MultiheadAttention, sequence first, without weights"
+    return multihead_attention(name=name, batch_first=False, need_weights=False)
+
+
+def multihead_attention_shared_mask() -> Subject:
+    """`nn.MultiheadAttention(batch_first=True)` with an `attn_mask` `[T, S]`, the same one for all samples and heads."""
+    return multihead_attention(name="torch.nn.MultiheadAttention, shared mask", mask_shape="[T, S]")
+
+
+def multihead_attention_key_padding_mask() -> Subject:
+    """`nn.MultiheadAttention(batch_first=True)` with a `key_padding_mask`, alone or next to a causal `attn_mask`.
+
+    Without weights: the two masks are then merged for `scaled_dot_product_attention`.
+    """
+    name = "torch.nn.MultiheadAttention, key_padding_mask"
+    return multihead_attention(name=name, mask_shape="[B, S]", need_weights=False)
+
+
+def multihead_attention_fast_path() -> Subject:
+    """`nn.MultiheadAttention` where it takes the fast path: half of the cases, those with biases, in evaluation.
+
+    Counted by a trace of `aten::_native_multi_head_attention`. The laws about modes compare it with the other paths.
+    """
+    return _fast_path("torch.nn.MultiheadAttention, fast path", need_weights=True)
+
+
+def multihead_attention_fast_path_without_weights() -> Subject:
+    """The same with `need_weights=False`. There the other path makes an empty row zero, and this one makes it NaN."""
+    return _fast_path("torch.nn.MultiheadAttention, fast path, without weights", need_weights=False)
+
+
+def _fast_path(name: str, need_weights: bool) -> Subject:
+    return multihead_attention(
+        name=name, need_weights=need_weights, cross_attention=False, encodings=("bool",), num_heads=(2, 4, 6)
     )
 
 
 def scaled_dot_product_attention() -> Subject:
-    """`F.scaled_dot_product_attention`, between the projections of a layer."""
+    """`F.scaled_dot_product_attention`, between the projections of a layer.
 
-    def run(inputs: Inputs, training: bool) -> Result:
-        w, d_head = inputs.weights, inputs.d_head
-
-        def split(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            return split_heads(F.linear(tokens, weight, bias), d_head)
-
-        heads = F.scaled_dot_product_attention(
-            split(inputs.x, w.w_q, w.b_q),
-            split(inputs.keys, w.w_k, w.b_k),
-            split(inputs.keys, w.w_v, w.b_v),
-            attn_mask=inputs.mask,
-            dropout_p=inputs.dropout if training else 0.0,
-            enable_gqa=inputs.num_kv_heads != inputs.num_heads,
-        )
-        return Result(F.linear(merge_heads(heads), w.w_o, w.b_o))
-
-    return Subject(
+    As documented: True in a mask attends, `is_causal` is aligned at the top left and excludes a mask, `enable_gqa` is for grouped
+    heads. That an empty row is zero is not documented, but done on purpose (`_safe_softmax`).
+    """
+    return of_function(
+        F.scaled_dot_product_attention,
         name="torch.nn.functional.scaled_dot_product_attention",
-        build=lambda inputs: Layer(run),
-        supports=Supports(masks=_NO_FLAG, weights=False, training_weights=False, module=False),
+        masks=MASKS,
+        causal_alignment="top_left",
     )
+
+
+SUBJECTS = (
+    multihead_attention,
+    multihead_attention_without_weights,
+    multihead_attention_sequence_first,
+    multihead_attention_sequence_first_without_weights,
+    multihead_attention_shared_mask,
+    multihead_attention_key_padding_mask,
+    multihead_attention_fast_path,
+    multihead_attention_fast_path_without_weights,
+    scaled_dot_product_attention,
+)

@@ -7,7 +7,6 @@ import torch
 from properties.case import Case
 from properties.compare import assert_close
 from properties.property import Property
-from properties.rounding import bounds
 from properties.subject import Subject
 
 
@@ -18,7 +17,7 @@ def a_shift_of_all_keys_changes_nothing(subject: Subject, case: Case) -> None:
     w_k = inputs.weights.w_k.clone()
     w_k[:, 0] += torch.randn(w_k.shape[0], generator=case.generator("law"), dtype=torch.float64).to(w_k.dtype)
     shifted = inputs.with_weights(w_k=w_k)
-    bound = bounds(inputs, subject.dtype).output + bounds(shifted, subject.dtype).output
+    bound = subject.bounds(inputs).output + subject.bounds(shifted).output
     want = layer(inputs).output
     assert_close(layer(shifted).output, want, bound, "output, all keys shifted", subject.judged(inputs)[..., None])
 
@@ -30,12 +29,12 @@ def values_enter_linearly(subject: Subject, case: Case) -> None:
     other = torch.randn(w.w_v.shape, generator=random, dtype=torch.float64).to(w.w_v.dtype)
     parts = [inputs, inputs.with_weights(w_v=other, b_o=None if w.b_o is None else torch.zeros_like(w.b_o))]
     whole = inputs.with_weights(w_v=w.w_v + other, b_v=None if w.b_v is None else 2 * w.b_v)
-    bound = torch.stack([bounds(i, subject.dtype).output for i in (*parts, whole)]).sum(0)
+    bound = torch.stack([subject.bounds(i).output for i in (*parts, whole)]).sum(0)
     got = layer(parts[0]).output + layer(parts[1]).output
     assert_close(got, layer(whole).output, bound, "sum of outputs for two sets of values", subject.judged(inputs)[..., None])
 
 
 PROPERTIES = (
-    Property(law=a_shift_of_all_keys_changes_nothing),
-    Property(law=values_enter_linearly),
+    Property(law=a_shift_of_all_keys_changes_nothing, needs=("formula",)),
+    Property(law=values_enter_linearly, needs=("loads_weights",)),
 )

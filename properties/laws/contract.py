@@ -10,8 +10,8 @@ from properties.case import Case
 from properties.compare import assert_close
 from properties.inputs import make_inputs
 from properties.property import Property
-from properties.rounding import rounding
 from properties.subject import Broken, Subject
+from properties.surroundings import RandomState
 
 
 def the_result_has_the_shape_of_the_question(subject: Subject, case: Case) -> None:
@@ -38,7 +38,7 @@ def a_batch_of_none_works(subject: Subject, case: Case) -> None:
 def strides_do_not_matter(subject: Subject, case: Case) -> None:
     """Tokens of equal numbers give equal results, however they lie in memory."""
     layer, inputs = subject.start(case)
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want = layer(inputs.laid_out("contiguous")).output
     assert_close(layer(inputs).output, want, bound, f"output for {case.layout} tokens", subject.judged(inputs)[..., None])
 
@@ -58,10 +58,32 @@ def nothing_passed_in_is_changed(subject: Subject, case: Case) -> None:
                 assert_close(tensor.to(torch.float64), before[name].to(torch.float64), 0.0, f"{name} after the call, in {dtype},")
 
 
+def nothing_around_it_is_changed(subject: Subject, case: Case) -> None:
+    """A call leaves torch's settings and everybody's random numbers as they were; dropout draws from them, and seeds none.
+
+    A seed set inside makes dropout the same in every step, and with it all that is drawn anywhere after.
+    """
+    layer, inputs = subject.start(case)
+    before = RandomState.now()
+    layer(inputs, watched=True)
+    layer(inputs, grad=True, watched=True)
+    if changed := before.changed():
+        raise AssertionError(f"in evaluation {' and '.join(changed)} global random numbers were used, or seeded")
+    left = []
+    for seed in (case.seed + 1, case.seed + 2):
+        torch.default_generator.manual_seed(seed)
+        layer(inputs, training=True, watched=True)
+        left.append(torch.get_rng_state())
+    if torch.equal(*left):
+        raise AssertionError(
+            "in training it seeds torch's global random numbers: whatever they were before, they are the same after"
+        )
+
+
 def a_second_call_gives_the_same(subject: Subject, case: Case) -> None:
     """A layer keeps nothing of a call: the same inputs give the same again, and the same after any others."""
     layer, inputs = subject.start(case)
-    bound, judged = rounding(case, subject.dtype), subject.judged(inputs)[..., None]
+    bound, judged = subject.rounding(case), subject.judged(inputs)[..., None]
     first = layer(inputs)
     used = subject.layer(inputs)
     used(replace(inputs, x=-inputs.x, mask=None if inputs.mask is None else _nothing_hidden(inputs.mask)))
@@ -81,13 +103,15 @@ def one_layer_serves_all_sizes(subject: Subject, case: Case) -> None:
     """
     layer, inputs = subject.start(case)
     if case.keys is not None:
-        fewer, rows = inputs.last_queries(1), slice(case.T - 1, None)
+        rows = inputs.aligned_queries(1)
+        fewer = inputs.take_queries(rows)
     else:
-        fewer, rows = inputs.first(max(1, case.T - 1), max(1, case.T - 1)), slice(0, max(1, case.T - 1))
+        rows = torch.arange(max(1, case.T - 1))
+        fewer = inputs.take_tokens(rows)
     empties = fewer.attending().all() != inputs.attending().all()  # a query may have lost the only key it saw
     if fewer.square != inputs.square or empties:
         return
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want, after_more = layer(inputs).output, layer(fewer).output
     other = subject.layer(inputs)
     after_nothing, after_fewer = other(fewer).output, other(inputs).output
@@ -124,7 +148,7 @@ def a_state_dict_carries_everything(subject: Subject, case: Case) -> None:
     layer(inputs)  # what is saved after a call loads into a layer that has not been called
     layer.module.module.load_state_dict({**layer.module.module.state_dict(), **layer.module.parameters(inputs.weights)})
     other.module.module.load_state_dict(layer.module.module.state_dict())
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want, got = layer(inputs).output, other(inputs, stored=True).output
     assert_close(got, want, bound, "output of the layer that loaded the state dict", subject.judged(inputs)[..., None])
 
@@ -139,8 +163,9 @@ PROPERTIES = (
     Property(law=a_batch_of_none_works),
     Property(law=strides_do_not_matter, where={"layout": ("transposed", "strided")}),
     Property(law=nothing_passed_in_is_changed),
+    Property(law=nothing_around_it_is_changed),
     Property(law=a_second_call_gives_the_same),
     Property(law=one_layer_serves_all_sizes),
-    Property(law=parameters_are_those_of_the_formula, needs=("module",)),
-    Property(law=a_state_dict_carries_everything, needs=("module",)),
+    Property(law=parameters_are_those_of_the_formula, needs=("loads_weights", "module")),
+    Property(law=a_state_dict_carries_everything, needs=("loads_weights", "module")),
 )

@@ -90,7 +90,7 @@ def _assert_changed(subject: Subject, layer: Layer, inputs: Inputs, others: Iter
 
 PROPERTIES = (
     Property(law=every_query_counts),
-    Property(law=every_visible_key_counts),
-    Property(law=every_visible_value_counts),
-    Property(law=every_parameter_counts),
+    Property(law=every_visible_key_counts, needs=("loads_weights",)),
+    Property(law=every_visible_value_counts, needs=("loads_weights",)),
+    Property(law=every_parameter_counts, needs=("loads_weights",)),
 )

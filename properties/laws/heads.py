@@ -7,7 +7,6 @@ import torch
 from properties.case import Case
 from properties.compare import assert_close
 from properties.property import Property
-from properties.rounding import bounds, rounding
 from properties.subject import Subject
 
 
@@ -15,7 +14,7 @@ def heads_may_be_permuted(subject: Subject, case: Case) -> None:
     """Heads in another order, with the weights and masks that belong to them, change nothing but the order of the weights."""
     layer, inputs = subject.start(case)
     order = torch.randperm(case.num_heads, generator=case.generator("law"))
-    bound = rounding(case, subject.dtype)
+    bound = subject.rounding(case)
     want, got = layer(inputs), layer(inputs.permute_heads(order))
     assert_close(got.output, want.output, bound.output, "output for permuted heads", subject.judged(inputs)[..., None])
     if want.weights is not None:
@@ -26,7 +25,7 @@ def heads_may_be_permuted(subject: Subject, case: Case) -> None:
 def the_output_is_the_sum_of_its_heads(subject: Subject, case: Case) -> None:
     """Let each head alone reach the output, and the outputs add up: W_O is linear, and heads meet nowhere before it."""
     layer, inputs = subject.start(case)
-    bound, bias = rounding(case, subject.dtype).output, inputs.weights.b_o
+    bound, bias = subject.rounding(case).output, inputs.weights.b_o
     want = layer(inputs).output
     alone = [layer(inputs.only_head(head)).output for head in range(case.num_heads)]
     got = sum(alone[1:], alone[0]) - (0 if bias is None else (case.num_heads - 1) * bias)
@@ -44,7 +43,7 @@ def a_head_is_a_layer_of_one_head(subject: Subject, case: Case) -> None:
     one = subject.layer(singles[0])
     alone = [one(single).output for single in singles]
     got = sum(alone[1:], alone[0]) + (0 if bias is None else bias)
-    bound = rounding(case, subject.dtype).output + sum(bounds(single, subject.dtype).output for single in singles)
+    bound = subject.rounding(case).output + sum(subject.bounds(single).output for single in singles)
     assert_close(got, want, bound, "sum of layers of one head", subject.judged(inputs)[..., None])
 
 
@@ -52,16 +51,22 @@ def grouped_heads_are_full_heads_with_repeated_weights(subject: Subject, case: C
     """Query head i reads key/value head i // (h // g): a layer with those weights repeated gives the same."""
     layer, inputs = subject.start(case)
     full = inputs.ungrouped()
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want = subject.layer(full)(full).output
     assert_close(layer(inputs).output, want, bound, "output of grouped heads", subject.judged(inputs)[..., None])
 
 
+MORE_THAN_ONE = range(2, 1_000_000)
+
 PROPERTIES = (
-    Property(law=heads_may_be_permuted, where={"num_kv_heads": (None,)}),
-    Property(law=the_output_is_the_sum_of_its_heads),
+    Property(law=heads_may_be_permuted, needs=("formula",), where={"num_kv_heads": (None,)}),
+    Property(law=the_output_is_the_sum_of_its_heads, needs=("loads_weights",)),
     # Restricted so that the other layer, of wider or of more heads, shows nothing that the case itself does not: at d_head = 1 a
     # scale, at g = 1 a mistaken order of the key/value heads, in a batch a mask for every head that is now one for every sample.
-    Property(law=a_head_is_a_layer_of_one_head, where={"num_heads": (2, 3, 4, 6), "d_head": (2, 3, 4), "batch": (1,)}),
-    Property(law=grouped_heads_are_full_heads_with_repeated_weights, where={"num_kv_heads": (2,)}),
+    Property(
+        law=a_head_is_a_layer_of_one_head,
+        needs=("formula", "any_heads"),
+        where={"num_heads": MORE_THAN_ONE, "d_head": MORE_THAN_ONE, "batch": (1,)},
+    ),
+    Property(law=grouped_heads_are_full_heads_with_repeated_weights, needs=("loads_weights",), where={"num_kv_heads": (2,)}),
 )

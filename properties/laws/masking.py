@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +15,6 @@ from properties.compare import assert_close
 from properties.inputs import Inputs, gradients, split_heads
 from properties.oracle import truth
 from properties.property import Property
-from properties.rounding import bounds, rounding
 from properties.subject import Subject
 
 
@@ -33,7 +33,7 @@ def hidden_keys_can_be_deleted(subject: Subject, case: Case) -> None:
     if less.square != whole.square:
         return
     rows = kept if case.keys is None else torch.arange(case.T)
-    bound = rounding(case, subject.dtype).output[sample][:, rows]
+    bound = subject.rounding(case).output[sample][:, rows]
     want = layer(whole).output[:, rows]
     assert_close(layer(less).output, want, bound, "output without the hidden keys", subject.judged(less)[..., None])
 
@@ -44,22 +44,26 @@ def content_of_hidden_keys_is_irrelevant(subject: Subject, case: Case) -> None:
     A mask that only makes a key unlikely is beaten by a large score; weights that are only nearly 0 let a large value through.
     """
     layer, inputs = subject.start(case)
-    inputs = inputs.with_identity_out()  # a row of one head is judged by what this head may not see
     visible = inputs.visible()
     # [B, h, T, S]: heads that see some key, of queries that see this one in no head: where a head sees it, it counts.
     unaware = ~visible.any(1, keepdim=True) & visible.any(-1, keepdim=True)
+    if subject.supports.loads_weights:
+        inputs = inputs.with_identity_out()  # a row of one head is judged by what this head may not see
+        what, parts, bound = "merged heads", partial(split_heads, d_head=case.d_head), subject.bounds(inputs).heads
+    else:  # a row of the output, by what no head may see
+        unaware = unaware.all(1, keepdim=True)
+        what, parts, bound = "output", partial(split_heads, d_head=case.d_model), subject.bounds(inputs).output[:, None]
     if case.keys is None:
         unaware &= ~torch.eye(case.T, dtype=torch.bool)  # to change a token changes its own query
     size = min(1e30, torch.finfo(inputs.x.dtype).max ** 0.5)  # float16 ends long before 1e30, and its products have to fit too
     noise = torch.randn(inputs.keys.shape, generator=case.generator("law"), dtype=torch.float64).to(inputs.x.dtype) * size
-    bound = bounds(inputs, subject.dtype).heads
-    want = split_heads(layer(inputs).output, case.d_head)
+    want = parts(layer(inputs).output)
     for s in unaware.flatten(0, 2).any(0).nonzero().flatten().tolist():
         for content in (noise[:, s], -noise[:, s]):  # of the scores that it makes, one sign or the other is large
             keys = inputs.keys.clone()
             keys[:, s] = content
-            got = split_heads(layer(inputs.with_keys(keys)).output, case.d_head)
-            assert_close(got, want, bound, f"{size:.0e} in key {s}, hidden from this query: merged heads", unaware[..., s, None])
+            got = parts(layer(inputs.with_keys(keys)).output)
+            assert_close(got, want, bound, f"{size:.0e} in key {s}, hidden from this query: {what}", unaware[..., s, None])
 
 
 def nonfinite_hidden_tokens_are_irrelevant(subject: Subject, case: Case) -> None:
@@ -69,7 +73,7 @@ def nonfinite_hidden_tokens_are_irrelevant(subject: Subject, case: Case) -> None
     """
     layer, inputs = subject.start(case)
     unseen = ~inputs.visible().flatten(1, 2).any(1)  # [B, S]
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want = layer(inputs).output
     judged = subject.judged(inputs) if case.keys is not None else subject.judged(inputs) & ~unseen
     for value in (math.nan, math.inf):
@@ -81,7 +85,7 @@ def a_mask_may_be_written_in_any_form(subject: Subject, case: Case) -> None:
     """One mask gives one output, whether boolean or additive, of two axes or four, repeated or written out, contiguous or not."""
     layer, inputs = subject.start(case)
     want = layer(inputs).output
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     for form, mask in _forms(inputs, case.encoding, subject.supports.encodings):
         got = layer(replace(inputs, mask=mask)).output
         assert_close(got, want, bound, f"output with {form}", subject.judged(inputs)[..., None])
@@ -103,7 +107,7 @@ def empty_rows_are_as_declared(subject: Subject, case: Case) -> None:
     if policy == "uniform":
         values = truth(case, subject.dtype).values  # [B, h, S, d_head]
         want, share = values.mean(-2, keepdim=True).expand_as(heads), 1 / case.S
-        bound = 4 * (case.S + case.d_model) * torch.finfo(subject.dtype).eps * (1 + float(values.abs().max()))
+        bound = 4 * (case.S + case.d_model) * torch.finfo(subject.precision).eps * (1 + float(values.abs().max()))
     else:
         share, bound = (math.nan if policy == "nan" else 0.0), 0.0
         want = torch.full_like(heads, share)
@@ -148,10 +152,10 @@ def _forms(inputs: Inputs, encoding: str, encodings: Collection[str]) -> Iterato
 
 
 PROPERTIES = (
-    Property(law=hidden_keys_can_be_deleted, where={"mask": tuple(m for m in EXPLICIT if m in HIDING)}),
+    Property(law=hidden_keys_can_be_deleted, needs=("unordered",), where={"mask": tuple(m for m in EXPLICIT if m in HIDING)}),
     Property(law=content_of_hidden_keys_is_irrelevant, where={"mask": HIDING}),
     Property(law=nonfinite_hidden_tokens_are_irrelevant, needs=("ignores_nonfinite_hidden",), where={"mask": HIDING}),
     Property(law=a_mask_may_be_written_in_any_form, where={"mask": EXPLICIT}),
-    Property(law=empty_rows_are_as_declared, needs=("declared_empty_rows",), where={"mask": HIDING}),
+    Property(law=empty_rows_are_as_declared, needs=("loads_weights", "declared_empty_rows"), where={"mask": HIDING}),
     Property(law=empty_rows_harm_no_gradient, needs=("gradients", "finite_empty_rows"), where={"mask": HIDING}),
 )

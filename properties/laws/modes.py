@@ -12,7 +12,7 @@ from properties.compare import assert_close
 from properties.inputs import Inputs, gradients, merge_heads, project, split_heads
 from properties.oracle import attend, truth
 from properties.property import Property
-from properties.rounding import bounds, gradient_bounds, rounding
+from properties.rounding import gradient_bounds
 from properties.subject import Layer, Subject
 
 WEIGHTS = 400  # looked at for their share, if DRAWS give so many
@@ -26,7 +26,7 @@ def evaluation_ignores_dropout(subject: Subject, case: Case) -> None:
     """In evaluation, a layer with dropout gives what it gives without, every time."""
     layer, inputs = subject.start(case)
     without = replace(inputs, dropout=0.0)
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want = subject.layer(without)(without).output
     for call in ("first", "second"):
         got = layer(inputs).output
@@ -39,7 +39,7 @@ def modes_agree_without_dropout(subject: Subject, case: Case) -> None:
     Fast paths are taken in one of them only, and that is where they are wrong.
     """
     layer, inputs = subject.start(case)
-    want, bound = layer(inputs), rounding(case, subject.dtype)
+    want, bound = layer(inputs), subject.rounding(case)
     for training, grad in ((True, False), (True, True), (False, True), (False, False)):
         got = layer(inputs.leaves()[0] if grad else inputs, training=training, grad=grad)
         mode = f"{'training' if training else 'evaluation'} {'with' if grad else 'without'} gradients"
@@ -90,7 +90,7 @@ def dropout_is_drawn_for_every_weight(subject: Subject, case: Case) -> None:
 def training_returns_the_weights_before_dropout(subject: Subject, case: Case) -> None:
     """The returned weights are those of the softmax also in training: what is looked at does not depend on a draw."""
     layer, inputs = subject.start(case)
-    want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
+    want, bound = truth(case, subject.dtype), subject.rounding(case)
     got = layer(inputs, training=True).need_weights()
     assert_close(got, want.weights, bound.weights, "weights in training", inputs.visible().any(-1, keepdim=True))
 
@@ -123,7 +123,7 @@ def training_projects_out_as_well(subject: Subject, case: Case) -> None:
     torch.set_rng_state(state)
     got = layer(inputs, training=True).output
     w = inputs.to(torch.float64).weights
-    bound = 2 * rounding(case, subject.dtype).output / (1 - case.dropout)
+    bound = 2 * subject.rounding(case).output / (1 - case.dropout)
     want = project(heads.to(torch.float64), w.w_o, w.b_o)
     assert_close(got, want, bound, "output in training", subject.judged(inputs)[..., None])
 
@@ -147,7 +147,7 @@ def the_gradient_is_that_of_the_kept_weights(subject: Subject, case: Case) -> No
     true = attend(theirs)
     want = merge_heads((true.weights * kept / (1 - case.dropout)) @ true.values)
     names = ("x", "w_q", "w_k", "w_v")
-    bound = gradient_bounds(dropped.inputs, cotangent, rounding(case, subject.dtype).relative)
+    bound = gradient_bounds(dropped.inputs, cotangent, subject.rounding(case))
     got_gradients = gradients(layer(ours, training=True, grad=True).output, cotangent, {n: our_leaves[n] for n in names})
     want_gradients = gradients(want, cotangent, {n: their_leaves[n] for n in names})
     for name in names:
@@ -160,12 +160,12 @@ class _Dropped:
 
     def __init__(self, subject: Subject, case: Case, inputs: Inputs) -> None:
         self.inputs = inputs.with_identity_out()
-        self.case = case
+        self.case, self.precision = case, subject.precision
         true = truth(case, subject.dtype)
         parts = true.weights[..., None] * true.values[:, :, None] / (1 - case.dropout)  # [B, h, T, S, d_head]
         self.subsets = (torch.arange(2**case.S)[:, None] >> torch.arange(case.S)) & 1  # [n, S]
         self.sums = torch.einsum("ns,bhtsf->bhtnf", self.subsets.to(torch.float64), parts)
-        self.bound = bounds(self.inputs, subject.dtype).heads.amax(-1) / (1 - case.dropout)  # [B, h, T]
+        self.bound = subject.bounds(self.inputs).heads.amax(-1) / (1 - case.dropout)  # [B, h, T]
 
     def fits(self, layer: Layer) -> Tensor:
         """Does some subset give the row, bool [B, h, T]?"""
@@ -173,7 +173,7 @@ class _Dropped:
 
     def clear(self) -> Tensor:
         """Are the sums of any two subsets of visible keys further apart than rounding could move them, bool [B, h, T]?"""
-        if self.inputs.x.dtype == torch.float64:
+        if self.precision == torch.float64:
             return torch.ones(self.inputs.scores_shape[:3], dtype=torch.bool)  # by ten orders of magnitude
         visible = self.inputs.visible()[..., None, :]  # [B, h, T, 1, S]
         # Do they differ in a visible key at all, [B, h, T, n, n]?
@@ -192,20 +192,20 @@ class _Dropped:
 
 
 PROPERTIES = (
-    Property(law=evaluation_ignores_dropout, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(law=evaluation_ignores_dropout, needs=("loads_weights", "dropout"), where={"dropout": (0.5, 0.25)}),
     Property(law=modes_agree_without_dropout, where={"dropout": (0.0,)}),
-    Property(law=dropout_drops_single_weights, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
-    Property(law=dropout_is_drawn_for_every_weight, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
-    Property(law=the_share_of_dropped_weights_is_p, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
-    Property(law=training_projects_out_as_well, needs=("dropout",), where={"dropout": (0.5, 0.25)}),
+    Property(law=dropout_drops_single_weights, needs=("formula", "dropout"), where={"dropout": (0.5, 0.25)}),
+    Property(law=dropout_is_drawn_for_every_weight, needs=("formula", "dropout"), where={"dropout": (0.5, 0.25)}),
+    Property(law=the_share_of_dropped_weights_is_p, needs=("formula", "dropout"), where={"dropout": (0.5, 0.25)}),
+    Property(law=training_projects_out_as_well, needs=("loads_weights", "dropout"), where={"dropout": (0.5, 0.25)}),
     Property(
         law=the_gradient_is_that_of_the_kept_weights,
-        needs=("dropout", "gradients"),
+        needs=("formula", "dropout", "gradients"),
         where={"dropout": (0.5, 0.25)},
     ),
     Property(
         law=training_returns_the_weights_before_dropout,
-        needs=("dropout", "weights", "training_weights"),
+        needs=("formula", "dropout", "weights", "training_weights"),
         where={"dropout": (0.5, 0.25)},
     ),
 )

@@ -11,11 +11,12 @@ from properties.oracle import attend
 from properties.property import Property
 from properties.rounding import Bounds, bounds
 from properties.subject import Subject
+from properties.supports import Supports
 
 
 def rounding_explains_the_error(subject: Subject, case: Case) -> None:
     """In every dtype, the result is as near to the formula as its rounding allows, for small scores and large."""
-    inputs, bound = rounded(case, case.dtype)
+    inputs, bound = rounded(case, case.dtype, subject.supports)
     if bound is None:
         return
     want, layer = attend(inputs), subject.layer(inputs)
@@ -29,7 +30,7 @@ def rounding_explains_the_error(subject: Subject, case: Case) -> None:
 def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
     """Finite tokens, weights and scores give finite results, in every dtype."""
     for dtype in subject.supports.dtypes:
-        inputs, bound = rounded(case, dtype)
+        inputs, bound = rounded(case, dtype, subject.supports)
         if bound is not None:
             output = subject.layer(inputs)(inputs).output
             assert_all(output.isfinite() | ~subject.judged(inputs)[..., None], output, f"in {dtype} the output must be finite")
@@ -37,7 +38,7 @@ def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
 
 def finite_in_gives_finite_gradients(subject: Subject, case: Case) -> None:
     """Finite tokens, weights and scores give finite gradients, where the dtype has the range for them."""
-    inputs, bound = rounded(case, case.dtype)
+    inputs, bound = rounded(case, case.dtype, subject.supports)
     judged = subject.judged(inputs)
     if bound is None or (not judged.all() and not subject.supports.finite_empty_rows):
         return
@@ -48,10 +49,10 @@ def finite_in_gives_finite_gradients(subject: Subject, case: Case) -> None:
             raise AssertionError(f"in {case.dtype} the gradient of {name} must be finite")
 
 
-def rounded(case: Case, dtype: str) -> tuple[Inputs, Bounds | None]:
+def rounded(case: Case, dtype: str, supports: Supports | None = None) -> tuple[Inputs, Bounds | None]:
     """The inputs in this dtype, with large scores if the case has them, and the bounds; None if they do not fit the dtype."""
     inputs = make_inputs(case, getattr(torch, dtype), case.score_scale)
-    bound = bounds(inputs, inputs.x.dtype)
+    bound = bounds(inputs, (supports or Supports()).precision(inputs.x.dtype))
     return inputs, None if bound.largest > torch.finfo(inputs.x.dtype).max / 4 else bound
 
 
@@ -59,7 +60,7 @@ def rounded(case: Case, dtype: str) -> tuple[Inputs, Bounds | None]:
 SHARED = tuple(mask for mask in MASKS if mask != "head")
 
 PROPERTIES = (
-    Property(law=rounding_explains_the_error, where={"mask": SHARED}),
+    Property(law=rounding_explains_the_error, needs=("formula",), where={"mask": SHARED}),
     Property(law=finite_in_gives_finite_out, where={"mask": SHARED}),
     Property(
         law=finite_in_gives_finite_gradients,

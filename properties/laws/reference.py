@@ -11,7 +11,7 @@ from properties.compare import assert_close
 from properties.inputs import gradients, merge_heads
 from properties.oracle import attend, truth
 from properties.property import Property
-from properties.rounding import bounds, gradient_bounds, rounding
+from properties.rounding import gradient_bounds
 from properties.subject import Subject
 
 
@@ -22,7 +22,7 @@ def output_is_the_formula(subject: Subject, case: Case) -> None:
     who have no formula to compare with.
     """
     layer, inputs = subject.start(case)
-    want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
+    want, bound = truth(case, subject.dtype), subject.rounding(case)
     assert_close(layer(inputs).output, want.output, bound.output, "output", subject.judged(inputs)[..., None])
 
 
@@ -33,7 +33,7 @@ def weights_are_the_formula(subject: Subject, case: Case) -> None:
     dropout.
     """
     layer, inputs = subject.start(case)
-    want, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
+    want, bound = truth(case, subject.dtype), subject.rounding(case)
     got = layer(inputs).need_weights()
     assert_close(got, want.weights, bound.weights, "weights", inputs.visible().any(-1, keepdim=True))
 
@@ -51,7 +51,7 @@ def gradients_are_those_of_the_formula(subject: Subject, case: Case) -> None:
     cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * judged[..., None]
     ours, our_leaves = inputs.leaves()
     theirs, their_leaves = inputs.to(torch.float64).leaves()
-    bound = gradient_bounds(inputs, cotangent, rounding(case, subject.dtype).relative)
+    bound = gradient_bounds(inputs, cotangent, subject.rounding(case))
     want = gradients(attend(theirs).output, cotangent, their_leaves)
     for name, got in gradients(layer(ours, grad=True).output, cotangent, our_leaves).items():
         assert_close(got, want[name], bound[name], f"gradient of {name}")
@@ -70,13 +70,13 @@ def two_keys_share_by_the_sigmoid(subject: Subject, case: Case) -> None:
     q, k, v = pair.projected()
     first, last = v[:, :, :1], v[:, :, -1:]  # the same one, if there is only one key
     share = torch.sigmoid((q @ (k[:, :, :1] - k[:, :, -1:]).mT) / math.sqrt(case.d_head))  # [B, h, T, 1]
-    bound = bounds(pair, subject.dtype).output
+    bound = subject.bounds(pair).output
     assert_close(layer(pair).output, merge_heads(last + share * (first - last)), bound, "merged heads")
 
 
 PROPERTIES = (
-    Property(law=output_is_the_formula),
-    Property(law=weights_are_the_formula, needs=("weights",)),
-    Property(law=gradients_are_those_of_the_formula, needs=("gradients",)),
-    Property(law=two_keys_share_by_the_sigmoid, where={"mask": ("none",)}),
+    Property(law=output_is_the_formula, needs=("formula",)),
+    Property(law=weights_are_the_formula, needs=("formula", "weights")),
+    Property(law=gradients_are_those_of_the_formula, needs=("formula", "gradients")),
+    Property(law=two_keys_share_by_the_sigmoid, needs=("formula",), where={"mask": ("none",)}),
 )

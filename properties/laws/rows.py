@@ -9,7 +9,6 @@ from properties.compare import assert_all, assert_close
 from properties.inputs import merge_heads, project, split_heads
 from properties.oracle import truth
 from properties.property import Property
-from properties.rounding import bounds, rounding
 from properties.subject import Subject
 
 
@@ -20,7 +19,7 @@ def rows_sum_to_one(subject: Subject, case: Case) -> None:
     """
     layer, inputs = subject.start(case)
     weights = layer(inputs).need_weights()
-    roundings = 4 * (case.S + 4) * torch.finfo(weights.dtype).eps
+    roundings = 4 * (case.S + 4) * torch.finfo(subject.precision).eps
     total = weights.to(torch.float64).sum(-1)
     assert_close(total, torch.ones_like(total), roundings, "sum of weights", inputs.visible().any(-1))
 
@@ -51,7 +50,7 @@ def weights_explain_the_output(subject: Subject, case: Case) -> None:
     """
     layer, inputs = subject.start(case)
     result = layer(inputs)
-    true, bound = truth(case, subject.dtype), rounding(case, subject.dtype)
+    true, bound = truth(case, subject.dtype), subject.rounding(case)
     w = inputs.to(torch.float64).weights
     want = project(merge_heads(result.need_weights().to(torch.float64) @ true.values), w.w_o, w.b_o)
     assert_close(result.output, want, bound.output, "output", subject.judged(inputs)[..., None])
@@ -70,7 +69,7 @@ def constant_values_come_back(subject: Subject, case: Case) -> None:
     w = inputs.ungrouped().weights
     constant = w.w_v[:, 0] + (0 if w.b_v is None else w.b_v)
     got = layer(inputs).output
-    bound = bounds(inputs, subject.dtype).output
+    bound = subject.bounds(inputs).output
     assert_close(got, constant.expand_as(got), bound, "merged heads", inputs.attending()[..., None])
 
 
@@ -86,7 +85,7 @@ def outputs_stay_among_the_values(subject: Subject, case: Case) -> None:
     seen = inputs.visible()[..., None]  # [B, h, T, S, 1]
     low = values.masked_fill(~seen, torch.inf).amin(-2)
     high = values.masked_fill(~seen, -torch.inf).amax(-2)
-    bound = bounds(inputs, subject.dtype).heads
+    bound = subject.bounds(inputs).heads
     judged = inputs.attending()[:, None, :, None]
     assert_all(
         (heads >= low - bound) & (heads <= high + bound) | ~judged, heads, "[b, h, t, f] must lie among the values it sees"
@@ -97,7 +96,7 @@ PROPERTIES = (
     Property(law=rows_sum_to_one, needs=("weights",)),
     Property(law=no_weight_is_negative, needs=("weights",)),
     Property(law=hidden_keys_get_no_weight, needs=("weights",), where={"mask": HIDING}),
-    Property(law=weights_explain_the_output, needs=("weights",)),
-    Property(law=constant_values_come_back),
-    Property(law=outputs_stay_among_the_values),
+    Property(law=weights_explain_the_output, needs=("weights", "loads_weights")),
+    Property(law=constant_values_come_back, needs=("loads_weights",)),
+    Property(law=outputs_stay_among_the_values, needs=("loads_weights",)),
 )

@@ -7,7 +7,6 @@ import torch
 from properties.case import EXPLICIT, Case
 from properties.compare import assert_close
 from properties.property import Property
-from properties.rounding import bounds, rounding
 from properties.subject import Subject
 
 
@@ -20,7 +19,7 @@ def permuted_queries_give_permuted_rows(subject: Subject, case: Case) -> None:
     if inputs.square:
         return  # a mask that is its own transpose would lose that
     order = torch.randperm(case.T, generator=case.generator("law"))
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want = layer(inputs).output[:, order]
     got = layer(inputs.take_queries(order)).output
     assert_close(got, want, bound[:, order], "output of permuted queries", subject.judged(inputs)[:, order, None])
@@ -32,7 +31,7 @@ def permuted_keys_change_nothing(subject: Subject, case: Case) -> None:
     if inputs.square:
         return  # as above
     order = torch.randperm(case.S, generator=case.generator("law"))
-    bound = rounding(case, subject.dtype)
+    bound = subject.rounding(case)
     want, got = layer(inputs), layer(inputs.take_keys(order))
     assert_close(got.output, want.output, bound.output, "output for permuted keys", subject.judged(inputs)[..., None])
     if want.weights is not None:
@@ -51,7 +50,7 @@ def a_query_alone_gives_its_own_row(subject: Subject, case: Case) -> None:
     fewer = inputs.take_queries(kept)
     if inputs.square or fewer.square:
         return
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want = layer(inputs).output[:, kept]
     got = layer(fewer).output
     assert_close(got, want, bound[:, kept], "output of some of the queries", subject.judged(inputs)[:, kept, None])
@@ -61,7 +60,7 @@ def permuted_tokens_give_permuted_rows(subject: Subject, case: Case) -> None:
     """In self-attention, tokens in another order, the mask with them, give the same rows in that order."""
     layer, inputs = subject.start(case)
     order = torch.randperm(case.T, generator=case.generator("law"))
-    bound = rounding(case, subject.dtype).output
+    bound = subject.rounding(case).output
     want = layer(inputs).output[:, order]
     got = layer(inputs.take_tokens(order)).output
     assert_close(got, want, bound[:, order], "output of permuted tokens", subject.judged(inputs)[:, order, None])
@@ -77,7 +76,7 @@ def self_attention_is_attention_to_oneself(subject: Subject, case: Case) -> None
         return  # x in the place of one key would bring in a choice
     alone = inputs.of_itself(None)
     want = layer(alone).output
-    bound = bounds(alone, subject.dtype).output
+    bound = subject.bounds(alone).output
     assert_close(layer(inputs.of_itself(inputs.x)).output, want, bound, "output with context=x")
     assert_close(layer(inputs.of_itself(inputs.x.clone())).output, want, bound, "output with context=x.clone()")
 
@@ -86,9 +85,9 @@ CROSS = (1, 2, 3, 4, 5)
 WITHOUT_FLAG = ("none", *EXPLICIT)
 
 PROPERTIES = (
-    Property(law=permuted_queries_give_permuted_rows, where={"keys": CROSS, "mask": WITHOUT_FLAG}),
-    Property(law=permuted_keys_change_nothing, where={"keys": CROSS, "mask": WITHOUT_FLAG}),
-    Property(law=a_query_alone_gives_its_own_row, where={"keys": CROSS, "mask": WITHOUT_FLAG}),
-    Property(law=permuted_tokens_give_permuted_rows, where={"keys": (None,), "mask": WITHOUT_FLAG}),
+    Property(law=permuted_queries_give_permuted_rows, needs=("unordered",), where={"keys": CROSS, "mask": WITHOUT_FLAG}),
+    Property(law=permuted_keys_change_nothing, needs=("unordered",), where={"keys": CROSS, "mask": WITHOUT_FLAG}),
+    Property(law=a_query_alone_gives_its_own_row, needs=("unordered",), where={"keys": CROSS, "mask": WITHOUT_FLAG}),
+    Property(law=permuted_tokens_give_permuted_rows, needs=("unordered",), where={"keys": (None,), "mask": WITHOUT_FLAG}),
     Property(law=self_attention_is_attention_to_oneself, where={"keys": CROSS, "mask": ("none",)}),
 )

@@ -1,0 +1,55 @@
+"""What `properties` is told of the catalog, so that a report can say which mistakes it would not have seen.
+
+`properties` knows nothing of this package, so it is told in a file: `properties/known_mistakes.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from faults.fault import Fault, name_of, subject_of
+from faults.matrix import kills
+from properties.case import MASKS, sample
+from properties.unseen import FILE
+
+_CASES = 60  # of each kind of mask, and without each of the needs; what is visible at all is visible far more often
+_WITHOUT: dict[str, dict[str, tuple[Any, ...]]] = {
+    "cross_attention": {"keys": (None,)},
+    "grouped_heads": {"num_kv_heads": (None,)},
+    "bias": {"bias": (False,)},
+    "dropout": {"dropout": (0.0,)},
+}
+
+
+def mistake(fault: type[Fault], killers: Iterable[str]) -> dict[str, Any]:
+    """What there is to know of a fault: on which masks it shows, what it needs to show, and what notices it."""
+    black_box = subject_of(fault)
+    black_box = replace(black_box, supports=replace(black_box.supports, loads_weights=False))
+    return {
+        "masks": [mask for mask in MASKS if _shows(fault, {"mask": (mask,)})],
+        "needs": [need for need, fields in _WITHOUT.items() if not _shows(fault, fields)],
+        "killers": list(killers),
+        "killers_without_weights": [kill.property for kill in kills(fault, black_box)],
+    }
+
+
+def write(mistakes: dict[str, dict[str, Any]], keep: bool) -> bool:
+    """Write them to the file of `properties`, and return whether anything changed; `keep` entries that are not given."""
+    before = read()
+    after = dict(sorted({**(before if keep else {}), **mistakes}.items()))
+    FILE.write_text(json.dumps(after, indent=1) + "\n", encoding="utf-8")
+    return after != before
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """What the file says."""
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+
+
+def _shows(fault: type[Fault], fields: dict[str, tuple[Any, ...]]) -> bool:
+    random = Random(f"{name_of(fault)} {fields}")
+    return any(fault.visible(sample(random, fields)) for _ in range(_CASES))

@@ -1,0 +1,179 @@
+"""What a subject declares: what it can do, and the conventions by which it does it.
+
+A law that needs more than is declared does not apply. What is declared and not done is a failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from properties.case import ALIGNMENTS, DTYPES, ENCODINGS, MASKS
+
+EMPTY_ROWS = ("zero", "nan", "uniform", "undefined")
+POLARITIES = ("attend", "hide")
+KV_HEAD_MAPS = ("blocks", "interleaved")
+# The shapes a layer may want its mask in, and the kinds of mask that they can say.
+MASK_SHAPES: Mapping[str, tuple[str, ...]] = {
+    "broadcast": MASKS,  # whatever broadcasts to [B, h, T, S], [T, S] among it
+    "[T, S]": ("none", "full", "causal", "is_causal"),
+    "[B, S]": ("none", "full", "is_causal", "padding", "is_causal+padding"),
+    "[B, T, S]": tuple(mask for mask in MASKS if mask not in ("head", "empty")),
+    "[B, 1, T, S]": tuple(mask for mask in MASKS if mask not in ("head", "empty")),
+    "[B, h, T, S]": MASKS,
+    "[B*h, T, S]": MASKS,
+}
+
+
+def inverse_sqrt(d_head: int) -> float:
+    """1 / sqrt(d_head), what scores are multiplied by if nothing else is declared."""
+    return 1 / math.sqrt(d_head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supports:
+    """What a subject declares. By default everything there is, by the conventions of `attn`."""
+
+    # Masks.
+    masks: Collection[str] = MASKS  # of `properties.case.MASKS`; by default all that `mask_shape` can say
+    encodings: Collection[str] = ENCODINGS  # of masks
+    mask_shape: str = "broadcast"  # of MASK_SHAPES: the one shape in which it is handed every mask
+    polarity: str = "attend"  # of POLARITIES: what True in a boolean mask means
+    causal_alignment: str = "bottom_right"  # of ALIGNMENTS: where the flag `is_causal` puts its triangle if T != S
+    empty_rows: str = "zero"  # of EMPTY_ROWS: what a query that sees no key gets; "uniform" is the mean of all values
+    ignores_nonfinite_hidden: bool = False  # NaN and infinity in tokens that no query may see change nothing
+
+    # Heads.
+    num_heads: Collection[int] = ()  # the numbers it takes; by default any
+    d_heads: Collection[int] = ()  # the widths of a head it takes; by default any
+    grouped_heads: bool = True  # fewer key/value heads than query heads
+    kv_head_map: str = "blocks"  # of KV_HEAD_MAPS: query head i reads key/value head i // (h // g), or i % g
+    scale: Callable[[int], float] = inverse_sqrt  # what scores are multiplied by, for a width of head
+
+    # Numbers.
+    dtypes: Sequence[str] = DTYPES  # brought in order, the widest first; all laws but those about rounding use the widest
+    floors: Mapping[str, str] = field(default_factory=dict)  # for dtypes in which it computes no better than in another, that one
+
+    # The rest of its interface.
+    cross_attention: bool = True
+    biases: str = "qkvo"  # the projections that can have one
+    weights: bool = True  # returns them, per head
+    training_weights: bool = True  # and in training returns them as they were before dropout
+    dropout: bool = True
+    gradients: bool = True
+    module: bool = True  # is a module, whose parameters can be listed, saved and loaded
+    loads_weights: bool = True  # it can be given weights; False: a black box, with weights of its own
+    positions: bool = False  # where a token stands matters: rotary positions, a relative bias, ...
+
+    def __post_init__(self) -> None:
+        for name, values in (("masks", MASKS), ("encodings", ENCODINGS), ("dtypes", DTYPES)):
+            given = getattr(self, name)
+            chosen = (given,) if isinstance(given, str) else tuple(given)
+            if isinstance(given, str) or not chosen or not set(chosen) <= set(values):
+                raise ValueError(f"Supports: {name} must be some of {', '.join(values)}, got {given!r}")
+            object.__setattr__(self, name, tuple(value for value in values if value in chosen))
+        choices = {
+            "mask_shape": MASK_SHAPES,
+            "polarity": POLARITIES,
+            "causal_alignment": ALIGNMENTS,
+            "empty_rows": EMPTY_ROWS,
+            "kv_head_map": KV_HEAD_MAPS,
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"Supports: {name} must be one of {' | '.join(known)}, got {getattr(self, name)!r}")
+        for name in ("num_heads", "d_heads"):
+            sizes = getattr(self, name)
+            if isinstance(sizes, str | int) or not all(isinstance(size, int) and size >= 1 for size in sizes):
+                raise ValueError(f"Supports: {name} must be positive whole numbers, like (8, 16), got {sizes!r}")
+            object.__setattr__(self, name, tuple(sizes))
+        if not isinstance(self.biases, str) or not set(self.biases) <= set("qkvo"):
+            raise ValueError(f"Supports: biases must be letters of 'qkvo', or '', got {self.biases!r}")
+        object.__setattr__(self, "biases", "".join(letter for letter in "qkvo" if letter in self.biases))
+        self._check_floors()
+        self._check_masks()
+        if not callable(self.scale):
+            raise ValueError(f"Supports: scale must be a function of d_head, like `lambda d_head: 1.0`, got {self.scale!r}")
+        if not 0 < self.scale(4) < math.inf:
+            raise ValueError(f"Supports: scale must give a positive number, for d_head=4 it gave {self.scale(4)!r}")
+
+    def _check_floors(self) -> None:
+        for dtype, floor in self.floors.items():
+            if dtype not in self.dtypes or floor not in DTYPES or DTYPES.index(floor) < DTYPES.index(dtype):
+                raise ValueError(
+                    f"Supports: floors must give, for some of {', '.join(self.dtypes)}, a dtype that is no wider, "
+                    f"got {dtype!r}: {floor!r}"
+                )
+
+    def _check_masks(self) -> None:
+        can_say = MASK_SHAPES[self.mask_shape]
+        unsaid = [mask for mask in self.masks if mask not in can_say]
+        if unsaid and self.masks != MASKS:
+            raise ValueError(
+                f"Supports: masks {', '.join(unsaid)} cannot be said in mask_shape={self.mask_shape!r}, which has no axis for "
+                f"what they distinguish; take them out of masks"
+            )
+        object.__setattr__(self, "masks", tuple(mask for mask in self.masks if mask in can_say))
+
+    # What laws need, besides what is declared as such.
+
+    @property
+    def bias(self) -> bool:
+        return bool(self.biases)
+
+    @property
+    def finite_empty_rows(self) -> bool:
+        return self.empty_rows in ("zero", "uniform")
+
+    @property
+    def declared_empty_rows(self) -> bool:
+        return self.empty_rows != "undefined"
+
+    @property
+    def unordered(self) -> bool:
+        return not self.positions
+
+    @property
+    def formula(self) -> bool:
+        return self.loads_weights and not self.positions
+
+    @property
+    def masks_by_query(self) -> bool:
+        return self.mask_shape != "[B, S]"
+
+    @property
+    def any_heads(self) -> bool:
+        return not self.num_heads and not self.d_heads
+
+    def precision(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype by whose roundoff it is judged when its tensors are of this one."""
+        name = str(dtype).removeprefix("torch.")
+        return getattr(torch, self.floors.get(name, name))  # type: ignore[no-any-return]
+
+    def lacks(self, need: str) -> str:
+        """Say what is missing for a law that needs this."""
+        if need == "formula":
+            need = "loads_weights" if not self.loads_weights else "unordered"
+        return _LACKS[need]
+
+
+_LACKS = {
+    "weights": "it returns no weights",
+    "training_weights": "it returns no weights in training, or those after dropout",
+    "dropout": "it has no dropout",
+    "gradients": "it has no gradients",
+    "module": "it is not a module",
+    "loads_weights": "its weights cannot be set",
+    "unordered": "where a token stands matters to it",
+    "declared_empty_rows": "what an empty row gives is undefined",
+    "finite_empty_rows": "an empty row is not declared to be finite",
+    "ignores_nonfinite_hidden": "it does not promise to ignore NaN in hidden tokens",
+    "masks_by_query": "its masks have no axis for queries",
+    "any_heads": "it is not built for other numbers and widths of heads",
+    "grouped_heads": "it has no grouped heads",
+    "cross_attention": "it attends to itself only",
+    "bias": "it has no biases",
+}

@@ -1,0 +1,315 @@
+"""Make a subject of what somebody wrote: a class, a function, a module with its own layout, or a black box."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from properties.asking import ask, example, told
+from properties.case import EXPLICIT, MASKS
+from properties.inputs import Inputs, Weights, merge_heads, split_heads
+from properties.recognise import recognise
+from properties.signatures import CONTEXT, D_MODEL, DROPOUT, MASK, NUM_HEADS, QKV, expression, first, name_of, takes
+from properties.subject import Broken, Layer, LoadedModule, Result, Subject
+from properties.supports import Supports
+from properties.surroundings import Settings, seeded
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Parameters = Callable[[Weights], Mapping[str, Tensor]]
+
+
+def as_subject(thing: Any, **declared: Any) -> Subject:
+    """Return the subject for whatever was handed in: a subject, a class or factory, or a function of q, k and v.
+
+    `declared` are fields of `Supports`, and options of `of_class` or `of_function`.
+    """
+    if isinstance(thing, Subject):
+        if declared:
+            raise ValueError(f"{thing.name} is a subject already: declare {', '.join(declared)} where it is made, in Supports")
+        return thing
+    if isinstance(thing, nn.Module):
+        raise TypeError(
+            f"an instance of {type(thing).__name__} has one size, and its own weights: hand in its class; or "
+            f"black_box(module, num_heads=(...,), d_heads=(...,)), which leaves the weights alone"
+        )
+    if not callable(thing):
+        raise TypeError(f"cannot check {thing!r}: hand in a class of modules, a function of q, k and v, or a Subject")
+    names = takes(thing)
+    if not names and not inspect.isclass(thing) and not inspect.isbuiltin(thing):
+        made = thing()
+        if isinstance(made, Subject):
+            return as_subject(made, **declared)
+        raise TypeError(f"{name_of(thing)}() returned {_kind(made)}, not a Subject")
+    if inspect.isbuiltin(thing) or (names[:3] in QKV and not inspect.isclass(thing)):
+        return of_function(thing, **declared)
+    return of_class(thing, **declared)
+
+
+def of_class(
+    build: Callable[..., nn.Module], *, name: str | None = None, parameters: Parameters | None = None, **declared: Any
+) -> Subject:
+    """Return the subject for a class like the lesson's: `build(d_model, num_heads)` makes a module `(x, attn_mask) -> output`.
+
+    What the constructor takes by the names `bias`, `dropout` and `num_kv_heads`, and `forward` by the names `context` and
+    `is_causal`, the layer is held to, unless `declared` says otherwise. `forward` may also take `query, key, value`. It returns
+    `[B, T, d]`, alone or with weights `[B, h, T, S]`. What it gives for a query that sees no key is found by asking.
+
+    Args:
+        build: the class, or any function of d_model and num_heads.
+        name: what to call it in reports.
+        parameters: the weights under the names and in the shapes of the module's parameters; see `of_module`. By default they are
+            recognised by names and shapes: q, k, v and out, or q, k and v in one, in this order.
+        declared: fields of `Supports`.
+
+    Raises ValueError if the parameters cannot be recognised.
+    """
+    return _of_class("of_class", build, build, name, parameters, declared)
+
+
+def black_box(thing: Callable[..., nn.Module] | nn.Module, *, name: str | None = None, **declared: Any) -> Subject:
+    """Return the subject for a module whose weights cannot be set: a class or factory as for `of_class`, or a module as it is.
+
+    Only the laws that need no weights apply. A module as it is needs `num_heads=(...,)` and `d_heads=(...,)`, its one size;
+    copies of it are run.
+    """
+    declared = {**declared, "loads_weights": False}
+    if not isinstance(thing, nn.Module):
+        return _of_class("black_box", thing, thing, name, None, declared)
+    module = thing
+    if not all(len(tuple(declared.get(sizes, ()))) == 1 for sizes in ("num_heads", "d_heads")):
+        raise ValueError(f"black_box: a {type(module).__name__} has one size: say it, like num_heads=(8,), d_heads=(64,)")
+
+    def build(d_model: int, num_heads: int) -> nn.Module:
+        return copy.deepcopy(module)
+
+    return _of_class("black_box", module, build, name or name_of(type(module)), None, declared)
+
+
+def of_function(function: Callable[..., Any], *, name: str | None = None, **declared: Any) -> Subject:
+    """Return the subject for a function like `F.scaled_dot_product_attention`, between the projections of a layer.
+
+    It is called as `function(q, k, v)`, q `[B, h, T, d_head]`, k and v `[B, h, S, d_head]`, with `attn_mask=` (or `mask=`) where
+    there is one, and, if it takes them, `is_causal=`, `dropout_p=` and `enable_gqa=`; k and v then have fewer heads. It returns
+    `[B, h, T, d_head]`, alone or with weights `[B, h, T, S]`. What it gives for a query that sees no key is found by asking.
+    """
+    names = takes(function) or ("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "enable_gqa")
+    mask, dropout = first(MASK, names), first(DROPOUT, names)
+
+    def run(inputs: Inputs, training: bool) -> Result:
+        w, d_head = inputs.weights, inputs.d_head
+        q = split_heads(F.linear(inputs.x, w.w_q, w.b_q), d_head)
+        k, v = (split_heads(F.linear(inputs.keys, *p), d_head) for p in ((w.w_k, w.b_k), (w.w_v, w.b_v)))
+        named: dict[str, Any] = {} if inputs.mask is None else {mask or "attn_mask": inputs.mask}
+        if inputs.is_causal:
+            named["is_causal"] = True
+        if training and inputs.dropout:
+            named[dropout or "dropout_p"] = inputs.dropout
+        if inputs.num_kv_heads != inputs.num_heads and "enable_gqa" in names:
+            named["enable_gqa"] = True
+        returned = _result(function(q, k, v, **named))
+        if returned.output.shape != q.shape:
+            raise Broken(f"it returned {_kind(returned.output)}, not [B, h, T, d_head] = {list(q.shape)}")
+        return Result(F.linear(merge_heads(returned.output), w.w_o, w.b_o), returned.weights)
+
+    def build(inputs: Inputs) -> Layer:
+        return Layer(run)
+
+    inferred = {
+        "masks": _masks(mask, names),
+        "grouped_heads": "enable_gqa" in names,
+        "dropout": dropout is not None,
+        "module": False,
+    }
+    return _subject("of_function", function, name, build, inferred, ask(build, declared, masked=mask is not None), declared)
+
+
+def of_module(
+    name: str,
+    *,
+    build: Callable[[Inputs], nn.Module],
+    parameters: Parameters,
+    arguments: Callable[[Inputs], Arguments],
+    result: Callable[[Any], Result] | None = None,
+    supports: Supports | None = None,
+) -> Subject:
+    """Return the subject for a module with its own way of being built, loaded and called: a small adapter.
+
+    All inputs come by the conventions that `supports` declares.
+
+    Args:
+        build: makes the module for inputs of certain sizes (`inputs.num_heads`, `inputs.x.dtype`, ...).
+        parameters: the weights under the names and in the shapes of the module's parameters, made by differentiable operations.
+        arguments: what to call the module with, positional and by name.
+        result: what to make of what it returns; by default that is the output, or (output, weights).
+
+    The weights are put in for the time of a call (`torch.func.functional_call`), after `module.train()` or `eval()`: a module
+    that folds its weights on a change of mode folds those it was made with.
+    """
+
+    def layer(inputs: Inputs) -> Layer:
+        return _layer(build(inputs), parameters, arguments, result or _result)
+
+    return Subject(name=name, build=layer, supports=supports or Supports())
+
+
+def _layer(
+    module: object, parameters: Parameters, arguments: Callable[[Inputs], Arguments], result: Callable[[Any], Result]
+) -> Layer:
+    if not isinstance(module, nn.Module):
+        raise Broken(f"it was built as {_kind(module)}, not as a module")
+    names = {name for name, _ in module.named_parameters()}
+
+    def run(inputs: Inputs, training: bool) -> Result:
+        module.train(training)
+        given = dict(parameters(inputs.weights))
+        if given.keys() - names:
+            raise LookupError(f"the module has no parameter {', '.join(sorted(given.keys() - names))}")
+        args, kwargs = arguments(inputs)
+        return result(torch.func.functional_call(module, given, args, kwargs))
+
+    def run_stored(inputs: Inputs) -> Result:
+        args, kwargs = arguments(inputs)
+        return result(module.eval()(*args, **kwargs))
+
+    return Layer(run, LoadedModule(module, parameters, run_stored))
+
+
+def _of_class(
+    function: str,
+    thing: object,
+    build: Callable[..., nn.Module],
+    name: str | None,
+    parameters: Parameters | None,
+    declared: dict[str, Any],
+) -> Subject:
+    names = takes(build)
+    d_model, num_heads = first(D_MODEL, names), first(NUM_HEADS, names)
+
+    def make(inputs: Inputs) -> nn.Module:
+        sizes = (inputs.x.shape[2], inputs.num_heads)
+        named: dict[str, Any] = dict(zip((d_model, num_heads), sizes, strict=True)) if d_model and num_heads else {}
+        if "bias" in names:
+            named["bias"] = any(field.startswith("b_") for field, _ in inputs.weights.items())
+        if inputs.num_kv_heads != inputs.num_heads:
+            named["num_kv_heads"] = inputs.num_kv_heads
+        if inputs.dropout:
+            named[first(DROPOUT, names) or "dropout"] = inputs.dropout
+        module = build(*([] if d_model in named else sizes), **named)
+        return module.to(inputs.x.dtype) if isinstance(module, nn.Module) else module
+
+    inputs = example(declared)
+    module = _try(function, make, inputs)
+    forward = takes(module.forward)
+    mask, context, three = first(MASK, forward), first(CONTEXT, forward), forward[:3] in QKV
+
+    def arguments(inputs: Inputs) -> Arguments:
+        args = (inputs.x, inputs.keys, inputs.keys) if three else (inputs.x,)
+        named: dict[str, Any] = {} if mask is None and inputs.mask is None else {mask or "attn_mask": inputs.mask}
+        if inputs.context is not None and not three:
+            named[context or "context"] = inputs.context
+        if inputs.is_causal:
+            named["is_causal"] = True
+        return args, named
+
+    inferred: dict[str, Any] = {
+        "masks": _masks(mask, forward),
+        "cross_attention": context is not None or three,
+        "grouped_heads": "num_kv_heads" in names,
+        "dropout": first(DROPOUT, names) is not None,
+    }
+    weights = ""
+    if not declared.get("loads_weights", True):
+        inferred["grouped_heads"] = False  # its key/value heads are its own affair
+
+        def layer(inputs: Inputs) -> Layer:
+            return _layer(make(inputs), lambda weights: {}, arguments, _result)
+
+    elif parameters is not None:
+
+        def layer(inputs: Inputs) -> Layer:
+            return _layer(make(inputs), parameters, arguments, _result)
+
+    else:
+        layout = recognise(module, inputs)
+        weights, inferred["biases"] = str(layout), layout.biases
+
+        def layer(inputs: Inputs) -> Layer:
+            module = make(inputs)
+            return _layer(module, recognise(module, inputs), arguments, _result)
+
+    return _subject(function, thing, name, layer, inferred, ask(layer, declared, masked=mask is not None), declared, weights)
+
+
+def _try(function: str, make: Callable[[Inputs], nn.Module], inputs: Inputs) -> nn.Module:
+    """Build one, to see what it is like; what cannot be built at all was handed in wrongly."""
+    size = f"d_model={inputs.x.shape[2]}, num_heads={inputs.num_heads}"
+    settings = Settings.now()
+    try:
+        with seeded(0):
+            module = make(inputs)
+    except Exception as error:
+        raise ValueError(
+            f"{function}: building it with {size} raised {type(error).__name__}: {error}. It is built as "
+            f"build(d_model, num_heads); where that does not fit, hand in a function: `lambda d_model, num_heads: ...`"
+        ) from error
+    finally:
+        settings.restore()
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{function}: built with {size} it is {_kind(module)}, not a module")
+    return module
+
+
+def _subject(
+    function: str,
+    thing: object,
+    name: str | None,
+    build: Callable[[Inputs], Layer],
+    inferred: dict[str, Any],
+    asked: dict[str, Any],
+    declared: dict[str, Any],
+    weights: str = "",
+) -> Subject:
+    known = {field.name for field in dataclasses.fields(Supports)}
+    unknown = [key for key in declared if key not in known]
+    if unknown:
+        raise TypeError(f"{function}: {', '.join(unknown)} is nothing one can declare; there is {', '.join(sorted(known))}")
+    supports = Supports(**{**inferred, **asked, **declared})
+    found = told(asked, declared, supports)
+    if weights:
+        found.insert(0, f"its weights: {weights}")
+    code, imports = expression(thing, function, {key: v for key, v in declared.items() if key != "loads_weights"})
+    return Subject(
+        name=name or name_of(thing), build=build, supports=supports, expression=code, imports=imports, found=tuple(found)
+    )
+
+
+def _masks(mask: str | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The kinds of mask that something takes which has a parameter for masks, or none, and perhaps one for the flag."""
+    flag = "is_causal" in names
+    if mask is not None:
+        return MASKS if flag else ("none", *EXPLICIT)
+    return ("none", "is_causal") if flag else ("none",)
+
+
+def _result(returned: Any) -> Result:
+    """An output, or (output, weights, ...)."""
+    if isinstance(returned, Tensor):
+        return Result(returned)
+    if isinstance(returned, tuple | list) and returned and all(isinstance(part, Tensor | None) for part in returned[:2]):
+        return Result(*returned[:2])
+    raise Broken(f"it returned {_kind(returned)}, not an output, or (output, weights)")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {', '.join(map(_kind, value)) or 'nothing'}"
+    return "None" if value is None else f"a {type(value).__name__}"
