@@ -41,7 +41,8 @@ def write(mistakes: dict[str, dict[str, Any]], keep: bool) -> bool:
     """Write them to the file of `properties`, and return whether anything changed; `keep` entries that are not given."""
     before = read()
     after = dict(sorted({**(before if keep else {}), **mistakes}.items()))
-    FILE.write_text(json.dumps(after, indent=1) + "\n", encoding="utf-8")
+    lines = [f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in after.items()]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     return after != before
 
 

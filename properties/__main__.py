@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import importlib
@@ -12,7 +13,6 @@ import operator
 import os
 import signal
 import sys
-from ast import literal_eval
 from typing import Any
 
 import torch
@@ -57,8 +57,11 @@ def _check(options: argparse.Namespace) -> int:
     if options.black_box:
         thing, declared = wrap.black_box(thing, **declared), {}
     if options.case:
-        case = eval(options.case, {"Case": Case, "__builtins__": {}})  # noqa: S307 - what the user pastes, in their own shell
-        replay(thing, options.only.rpartition("-")[2], case, **declared)
+        try:
+            replay(thing, options.only.rpartition("-")[2], _case(options.case), **declared)
+        except AssertionError as error:
+            print(error)
+            return 1
         return 0
     expected = dict(_split(text, "--expect LAW=REASON") for text in options.expect)
     report = check_attention(
@@ -114,9 +117,21 @@ def _declaration(text: str) -> tuple[str, Any]:
     return name, value if kinds[name] == "str" else _literal(value)
 
 
+def _case(text: str) -> Case:
+    """Read a case as it is printed: `Case(name=value, ...)`."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("Case") or call.args:
+            raise ValueError(text)
+        fields = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(f"--case: {text!r} must be of the form 'Case(queries=2, num_heads=2)'") from None
+    return Case(**fields)
+
+
 def _literal(text: str) -> Any:
     try:
-        return literal_eval(text)
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
 

@@ -19,31 +19,35 @@ from properties.oracle import attend
 from properties.subject import Layer, Result
 from properties.supports import Supports
 from properties.surroundings import Settings, seeded
-from properties.time_limit import LEAST, OutOfTime, time_limit
+from properties.time_limit import time_limit
 
+_LONG_ENOUGH = 10.0  # seconds: a first call may import half a library
 _EMPTY_ROWS = {"zero": "zeros", "nan": "NaN", "uniform": "the mean of all values", "undefined": "nothing in particular"}
 
 
 def ask(build: Callable[[Inputs], Layer], declared: Mapping[str, Any], *, masked: bool) -> dict[str, Any]:
     """Return the declarations that calls suggest; `masked`: it can be handed masks."""
     inputs = example(declared)
-    plain = _call(build, inputs, declared)
-    weights = plain is not None and isinstance(plain.weights, Tensor)
-    found: dict[str, Any] = {"weights": weights, "training_weights": weights}
-    first_hidden = torch.ones(3, 3, dtype=torch.bool)
-    first_hidden[0] = False
-    empty = _call(build, replace(inputs, mask=first_hidden), declared) if masked else None
-    if empty is not None:
-        found["empty_rows"] = _policy(empty.output[:, 0], inputs, declared.get("loads_weights", True))
+    found: dict[str, Any] = {}
+    if "weights" not in declared:
+        plain = _call(build, inputs, declared)
+        found["weights"] = plain is not None and isinstance(plain.weights, Tensor)
+    found["training_weights"] = declared.get("weights", found.get("weights"))
+    if masked and "empty_rows" not in declared:
+        first_hidden = torch.ones(3, 3, dtype=torch.bool)
+        first_hidden[0] = False
+        empty = _call(build, replace(inputs, mask=first_hidden), declared)
+        if empty is not None:
+            found["empty_rows"] = _policy(empty.output[:, 0], inputs, declared.get("loads_weights", True))
     return found
 
 
-def told(found: Mapping[str, Any], declared: Mapping[str, Any], supports: Supports) -> list[str]:
+def told(found: Mapping[str, Any], supports: Supports) -> list[str]:
     """Say, for a report, what was found and not declared."""
     lines = []
-    if "weights" in found and "weights" not in declared:
+    if "weights" in found:
         lines.append("it returns weights" if supports.weights else "it returns no weights")
-    if "empty_rows" in found and "empty_rows" not in declared:
+    if "empty_rows" in found:
         policy = supports.empty_rows
         lines.append(f"a query that sees no key gets {_EMPTY_ROWS[policy]} (empty_rows={policy!r})")
     return lines
@@ -71,10 +75,12 @@ def _call(build: Callable[[Inputs], Layer], inputs: Inputs, declared: Mapping[st
     conventions = Supports(**{name: declared[name] for name in ("mask_shape", "polarity", "scale") if name in declared})
     settings = Settings.now()
     try:
-        with torch.no_grad(), seeded(0), time_limit(LEAST):
+        with torch.no_grad(), seeded(0), time_limit(_LONG_ENOUGH):
             said = to_subject(inputs, conventions)
             result = build(said).run(said, False)
-    except (Exception, OutOfTime):
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return None
     finally:
         settings.restore()

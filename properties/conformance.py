@@ -50,7 +50,9 @@ def check_attention(
     if cases < 1:
         raise ValueError(f"cases must be at least 1, got {cases}")
     start = time.perf_counter()
-    subject = as_subject(attention, **declared)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        subject = as_subject(attention, **declared)
     chosen = [law for law in PROPERTIES if only in law.full_name]
     if not chosen:
         raise ValueError(
@@ -62,7 +64,6 @@ def check_attention(
     def run(law: Property, watch: Callable[[Case], None] = lambda case: None) -> Finding:
         return _run(law, subject, cases, patience, expected.get(law.name), watch)
 
-    printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         findings = isolated(run, chosen, subject, patience) if in_processes else map(run, chosen)
         found = tuple(findings)

@@ -26,6 +26,15 @@ def takes(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind not in variable and p.name not in bound)
 
 
+def needs_nothing(function: Callable[..., Any]) -> bool:
+    """Can it be called without arguments?"""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def first(names: tuple[str, ...], among: tuple[str, ...]) -> str | None:
     """The first of the names that is among the others."""
     return next((name for name in names if name in among), None)

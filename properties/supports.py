@@ -16,13 +16,15 @@ from properties.case import ALIGNMENTS, DTYPES, ENCODINGS, MASKS
 EMPTY_ROWS = ("zero", "nan", "uniform", "undefined")
 POLARITIES = ("attend", "hide")
 KV_HEAD_MAPS = ("blocks", "interleaved")
-# The shapes a layer may want its mask in, and the kinds of mask that they can say.
+# The shapes a layer may want its mask in, and the kinds of mask that can be said in them. "full" is among the latter only as a
+# boolean: what it adds to the scores differs between heads.
+_FOR_ALL_HEADS = tuple(mask for mask in MASKS if mask not in ("full", "head", "empty"))
 MASK_SHAPES: Mapping[str, tuple[str, ...]] = {
     "broadcast": MASKS,  # whatever broadcasts to [B, h, T, S], [T, S] among it
-    "[T, S]": ("none", "full", "causal", "is_causal"),
-    "[B, S]": ("none", "full", "is_causal", "padding", "is_causal+padding"),
-    "[B, T, S]": tuple(mask for mask in MASKS if mask not in ("head", "empty")),
-    "[B, 1, T, S]": tuple(mask for mask in MASKS if mask not in ("head", "empty")),
+    "[T, S]": ("none", "causal", "is_causal"),
+    "[B, S]": ("none", "is_causal", "padding", "is_causal+padding"),
+    "[B, T, S]": _FOR_ALL_HEADS,
+    "[B, 1, T, S]": _FOR_ALL_HEADS,
     "[B, h, T, S]": MASKS,
     "[B*h, T, S]": MASKS,
 }
@@ -109,7 +111,7 @@ class Supports:
                 )
 
     def _check_masks(self) -> None:
-        can_say = MASK_SHAPES[self.mask_shape]
+        can_say = (*MASK_SHAPES[self.mask_shape], *(["full"] if self.encodings == ("bool",) else []))
         unsaid = [mask for mask in self.masks if mask not in can_say]
         if unsaid and self.masks != MASKS:
             raise ValueError(

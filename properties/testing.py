@@ -56,7 +56,6 @@ def attention_tests(
 
     @pytest.mark.parametrize("law", [parameter(law) for law in PROPERTIES])
     def test(law: Property) -> None:
-        __tracebackhide__ = True  # the message says it all
         check(law, subject, patience)
 
     return test

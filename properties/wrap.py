@@ -16,10 +16,23 @@ from properties.asking import ask, example, told
 from properties.case import EXPLICIT, MASKS
 from properties.inputs import Inputs, Weights, merge_heads, split_heads
 from properties.recognise import recognise
-from properties.signatures import CONTEXT, D_MODEL, DROPOUT, MASK, NUM_HEADS, QKV, expression, first, name_of, takes
+from properties.signatures import (
+    CONTEXT,
+    D_MODEL,
+    DROPOUT,
+    MASK,
+    NUM_HEADS,
+    QKV,
+    expression,
+    first,
+    name_of,
+    needs_nothing,
+    takes,
+)
 from properties.subject import Broken, Layer, LoadedModule, Result, Subject
-from properties.supports import Supports
+from properties.supports import MASK_SHAPES, Supports
 from properties.surroundings import Settings, seeded
+from properties.time_limit import TIME_LIMIT, time_limit
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Parameters = Callable[[Weights], Mapping[str, Tensor]]
@@ -41,14 +54,15 @@ def as_subject(thing: Any, **declared: Any) -> Subject:
         )
     if not callable(thing):
         raise TypeError(f"cannot check {thing!r}: hand in a class of modules, a function of q, k and v, or a Subject")
-    names = takes(thing)
-    if not names and not inspect.isclass(thing) and not inspect.isbuiltin(thing):
-        made = thing()
-        if isinstance(made, Subject):
-            return as_subject(made, **declared)
-        raise TypeError(f"{name_of(thing)}() returned {_kind(made)}, not a Subject")
-    if inspect.isbuiltin(thing) or (names[:3] in QKV and not inspect.isclass(thing)):
+    if isinstance(thing, type):
+        return of_class(thing, **declared)
+    if inspect.isbuiltin(thing) or takes(thing)[:3] in QKV:
         return of_function(thing, **declared)
+    made = thing() if needs_nothing(thing) else None
+    if isinstance(made, Subject):
+        return as_subject(made, **declared)
+    if made is not None and not isinstance(made, nn.Module):
+        raise TypeError(f"{name_of(thing)}() returned {_kind(made)}, not a Subject")
     return of_class(thing, **declared)
 
 
@@ -252,9 +266,11 @@ def _try(function: str, make: Callable[[Inputs], nn.Module], inputs: Inputs) -> 
     size = f"d_model={inputs.x.shape[2]}, num_heads={inputs.num_heads}"
     settings = Settings.now()
     try:
-        with seeded(0):
+        with seeded(0), time_limit(TIME_LIMIT):
             module = make(inputs)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ValueError(
             f"{function}: building it with {size} raised {type(error).__name__}: {error}. It is built as "
             f"build(d_model, num_heads); where that does not fit, hand in a function: `lambda d_model, num_heads: ...`"
@@ -280,8 +296,10 @@ def _subject(
     unknown = [key for key in declared if key not in known]
     if unknown:
         raise TypeError(f"{function}: {', '.join(unknown)} is nothing one can declare; there is {', '.join(sorted(known))}")
+    if declared.get("mask_shape") in MASK_SHAPES:
+        inferred["masks"] = [mask for mask in inferred["masks"] if mask in MASK_SHAPES[declared["mask_shape"]]]
     supports = Supports(**{**inferred, **asked, **declared})
-    found = told(asked, declared, supports)
+    found = told(asked, supports)
     if weights:
         found.insert(0, f"its weights: {weights}")
     code, imports = expression(thing, function, {key: v for key, v in declared.items() if key != "loads_weights"})

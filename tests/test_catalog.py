@@ -21,6 +21,7 @@ from faults.fault import (
     subject_of,
 )
 from faults.matrix import Row, check_correct, rows
+from faults.mistakes import mistake, read
 from faults.smallest import simpler
 from properties.case import Case, sample
 from properties.laws import PROPERTIES
@@ -87,6 +88,14 @@ def test_what_was_measured_is_what_the_docstring_says(fault: type[Fault], rows_b
     for heading, text in measured_sections(fault, row).items():
         written = " ".join(documented.get(heading, "").split())
         assert written == " ".join(text.split()), f"{heading} is stale: run `python -m faults bless {row.name}`"
+
+
+@pytest.mark.parametrize("fault", list(catalog().values())[::6], ids=name_of)
+def test_properties_are_told_what_was_measured(fault: type[Fault], rows_by_name: dict[str, Row]) -> None:
+    row = rows_by_name[name_of(fault)]
+    assert read().keys() == catalog().keys()
+    told = mistake(fault, (kill.property for kill in row.kills))
+    assert read()[row.name] == told, f"known_mistakes.json is stale: run `python -m faults bless {row.name}`"
 
 
 @each_fault

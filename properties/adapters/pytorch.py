@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,8 +41,9 @@ def multihead_attention(
     Masks are handed in as `attn_mask`, or, if `mask_shape` is "[B, S]", as `key_padding_mask`; True hides. What its documentation
     says of `is_causal` is followed: it is a hint that `attn_mask` is the causal mask, so both are given, aligned at the top left.
 
-    A query that sees no key gets NaN from a softmax, and zero from `scaled_dot_product_attention`; the documentation promises
-    neither. Weights in training are those after dropout. `declared`: other fields of `Supports`.
+    The documentation does not say what a query gets that sees no key. With weights it is NaN. Without, it is zero, or NaN by the
+    fast path: batch first, it is declared to be undefined. Weights in training are those after dropout. `declared`: other fields
+    of `Supports`.
     """
 
     def build(inputs: Inputs) -> nn.Module:
@@ -65,28 +67,28 @@ def multihead_attention(
         output, weights = returned
         return Result(output if batch_first else output.transpose(0, 1), weights)
 
-    supports: dict[str, Any] = {
-        "masks": masks_for(mask_shape),
-        "mask_shape": mask_shape,
-        "polarity": "hide",
-        "causal_alignment": "top_left",
-        "empty_rows": "nan" if need_weights else "zero",
-        "grouped_heads": False,
-        "weights": need_weights,
-        "training_weights": False,
-    }
+    supports = Supports(
+        masks=masks_for(mask_shape),
+        mask_shape=mask_shape,
+        polarity="hide",
+        causal_alignment="top_left",
+        empty_rows="nan" if need_weights else "undefined" if batch_first else "zero",
+        grouped_heads=False,
+        weights=need_weights,
+        training_weights=False,
+    )
     return of_module(
         name,
         build=build,
         parameters=parameters,
         arguments=arguments,
         result=result,
-        supports=Supports(**{**supports, **declared}),
+        supports=replace(supports, **declared),
     )
 
 
 def masks_for(mask_shape: str) -> tuple[str, ...]:
-    """The kinds of mask that can be said in this shape. "full" has, in one encoding, numbers of its own for every query."""
+    """The kinds of mask that can be said in this shape: not "full", which as a bias has numbers of its own for every head."""
     kinds = {"[B, S]": ("none", "padding", "is_causal", "is_causal+padding"), "[T, S]": ("none", "causal", "is_causal")}
     return kinds.get(mask_shape, MASKS)
 
@@ -155,14 +157,12 @@ def multihead_attention_fast_path() -> Subject:
 
 
 def multihead_attention_fast_path_without_weights() -> Subject:
-    """The same with `need_weights=False`. There the other path makes an empty row zero, and this one makes it NaN."""
-    return _fast_path("torch.nn.MultiheadAttention, fast path, without weights", need_weights=False)
+    """The same with `need_weights=False`. For a query that sees no key it is held to what the other path gives, zero."""
+    return _fast_path("torch.nn.MultiheadAttention, fast path, without weights", need_weights=False, empty_rows="zero")
 
 
-def _fast_path(name: str, need_weights: bool) -> Subject:
-    return multihead_attention(
-        name=name, need_weights=need_weights, cross_attention=False, encodings=("bool",), num_heads=(2, 4, 6)
-    )
+def _fast_path(name: str, **declared: Any) -> Subject:
+    return multihead_attention(name=name, cross_attention=False, encodings=("bool",), num_heads=(2, 4, 6), **declared)
 
 
 def scaled_dot_product_attention() -> Subject:
