@@ -5,51 +5,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
-
-import pytest
-import torch
-from torch import Tensor, nn
 
 from faults.catalog import catalog, find
 from faults.explain import explain
-from properties import PROPERTIES, check
+from properties import PROPERTIES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-class MyAttention(nn.Module):
-    """Self-attention as the README's reader may have written it."""
-
-    def __init__(self, d_model: int, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
-        self.out = nn.Linear(d_model, d_model, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        B, T, d = x.shape
-        q, k, v = (t.reshape(B, T, self.num_heads, d // self.num_heads).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
-        scores = q @ k.mT * (d // self.num_heads) ** -0.5
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        weights = scores.softmax(-1)
-        return self.out((weights @ v).transpose(1, 2).reshape(B, T, d)), weights
-
-
-def example() -> dict[str, Any]:
+def test_the_three_lines_are_those_of_the_example() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    names: dict[str, Any] = {"MyAttention": MyAttention}
-    exec(block, names)
-    return names
-
-
-@pytest.mark.parametrize(
-    "law", [law for law in PROPERTIES if not law.not_applicable(example()["MINE"])], ids=lambda law: law.name
-)
-def test_the_example_holds_for_a_correct_attention(law: Any) -> None:
-    check(law, example()["MINE"])
+    assert block == (ROOT / "examples" / "own_attention" / "test_attention.py").read_text(encoding="utf-8")
 
 
 def test_the_explanation_is_what_the_command_prints() -> None:
