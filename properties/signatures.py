@@ -45,11 +45,11 @@ def name_of(thing: object) -> str:
     return ".".join(_path(thing)) or type(thing).__name__
 
 
-def expression(thing: object, function: str, declared: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """Python for `function(thing, **declared)`, and the imports it needs; only a name for it if it cannot be written down."""
+def expression(thing: object, function: str, declared: dict[str, Any]) -> tuple[str, tuple[str, ...]] | None:
+    """Python for `function(thing, **declared)`, and the imports it needs; None if it cannot be written down."""
     path = _path(thing)
     if len(path) != 2 or "<" in path[1] or any(callable(value) for value in declared.values()):
-        return "subject", ("# `subject` is what was checked",)
+        return None
     options = "".join(f", {key}={value!r}" for key, value in declared.items())
     return f"properties.{function}({'.'.join(path)}{options})", (f"import {path[0]}",)
 

@@ -94,7 +94,7 @@ class Subject:
     build: Callable[[Inputs], Layer]  # for inputs of these sizes and this dtype
     supports: Supports = field(default_factory=Supports)
     expression: str = "subject"  # Python for it, where it can be said
-    imports: tuple[str, ...] = ()  # the lines that this needs in front of it
+    imports: tuple[str, ...] = ("# `subject` is what was checked",)  # the lines that this needs in front of it
     found: tuple[str, ...] = ()  # what was not declared, but found by asking: for reports
 
     @property

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -302,10 +303,9 @@ def _subject(
     found = told(asked, supports)
     if weights:
         found.insert(0, f"its weights: {weights}")
-    code, imports = expression(thing, function, {key: v for key, v in declared.items() if key != "loads_weights"})
-    return Subject(
-        name=name or name_of(thing), build=build, supports=supports, expression=code, imports=imports, found=tuple(found)
-    )
+    subject = Subject(name=name or name_of(thing), build=build, supports=supports, found=tuple(found))
+    written = expression(thing, function, {key: value for key, value in declared.items() if key != "loads_weights"})
+    return replace(subject, expression=written[0], imports=written[1]) if written else subject
 
 
 def _masks(mask: str | None, names: tuple[str, ...]) -> tuple[str, ...]:

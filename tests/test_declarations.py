@@ -221,8 +221,8 @@ class LooksAhead(Own):
 
 @pytest.mark.parametrize("broken", [ForgetsAKey, LooksAhead])
 def test_a_broken_black_box_is_found_out(broken: type[Own]) -> None:
-    assert check_attention(black_box(broken), cases=30).of(FAILED)
-    assert check_attention(black_box(broken(32, 4), num_heads=(4,), d_heads=(8,)), cases=30).of(FAILED)
+    for subject in (black_box(broken), black_box(broken(32, 4), num_heads=(4,), d_heads=(8,))):
+        assert check_attention(subject, cases=30, only="batch").of(FAILED) + check_attention(subject, cases=30, only="caus").of(FAILED)
 
 
 def test_the_unseen_are_those_that_no_property_notices_that_applies() -> None:

@@ -118,9 +118,7 @@ def test_what_it_takes_it_is_held_to() -> None:
 
 
 def test_an_author_s_word_is_taken_for_weights_in_doubt() -> None:
-    with pytest.raises(
-        ValueError, match=r"which parameter of Transposed is which projection: w_q \[8, 8\], .* with parameters="
-    ):
+    with pytest.raises(ValueError, match=r"which parameter of Transposed is which projection: w_q \[8, 8\], .* with parameters="):
         of_class(Transposed)
 
     def right(w: Any) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from properties.subject import Subject
 
@@ -27,5 +28,6 @@ ADAPTERS = {
 
 def shipped(adapter: str) -> Iterator[Subject]:
     """Make the subjects of one of the adapters."""
-    for make in importlib.import_module(f"properties.adapters.{adapter}").SUBJECTS:
-        yield make()
+    for number, make in enumerate(importlib.import_module(f"properties.adapters.{adapter}").SUBJECTS):
+        code = f"list(properties.adapters.shipped({adapter!r}))[{number}]"
+        yield replace(make(), expression=code, imports=("import properties.adapters",))

@@ -39,10 +39,14 @@ def load() -> list[Known]:
     return found
 
 
-def expected(known: Iterable[Known], subject: str) -> dict[str, str]:
-    """The laws that a subject is known to break, each with the titles of what is behind it."""
-    reasons: dict[str, list[str]] = {}
-    for finding in known:
-        for law in finding.breaks.get(subject, ()):
-            reasons.setdefault(law, []).append(finding.title)
-    return {law: "; ".join(titles) for law, titles in reasons.items()}
+def unexpected(known: Iterable[Known], subject: str, broken: set[str]) -> list[str]:
+    """What speaks against the findings, if a subject broke these laws: one that is not known to break, or a finding not met.
+
+    Of the laws that notice a finding some do so on rare cases only: one of them is enough.
+    """
+    concerned = [finding for finding in known if subject in finding.breaks]
+    strangers = broken - {law for finding in concerned for law in finding.breaks[subject]}
+    unmet = [finding.title for finding in concerned if not broken & set(finding.breaks[subject])]
+    return [f"{subject} breaks {law}, and is not known to" for law in sorted(strangers)] + [
+        f"{subject} is known for this, and was not found out: {title}" for title in unmet
+    ]

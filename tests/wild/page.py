@@ -42,7 +42,7 @@ def _table(reports: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
             counts = report["counts"]
             name = report["subject"].replace("|", "\\|")
             yield (
-                f"| {package} {version(package).partition('+')[0]} | `{name}` | {counts['held']} | {counts['expected'] or ''} "
+                f"| {package} {version(package).partition('+')[0]} | `{name}` | {counts['held']} | {counts['failed'] or ''} "
                 f"| {counts['not applicable']} |"
             )
 
@@ -55,7 +55,8 @@ def _findings(known: Sequence[Known], reports: Mapping[str, Sequence[Mapping[str
         yield f"### {finding.package}: {finding.title}\n"
         yield f"{finding.explanation}\n"
         for subject, laws in finding.breaks.items():
-            broken = [found for found in by_name[subject]["findings"] if found["property"] in laws]
+            findings = by_name[subject]["findings"]
+            broken = [found for found in findings if found["status"] == "failed" and found["property"] in laws]
             yield f"`{subject}` breaks {', '.join(found['property'] for found in broken)}; for example"
             smallest = min(broken, key=lambda found: len(found["counterexample"] or ""))
             yield f"\n    {smallest['law']}\n    on {smallest['counterexample']}\n    {smallest['evidence']}\n"
