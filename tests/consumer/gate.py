@@ -28,6 +28,10 @@ def main() -> int:
     if missing:
         return _fail("the README shows what is not met:\n  {}\nMet was:\n  {}".format("\n  ".join(missing), "\n  ".join(met)))
     print("its broken attention fails with the message that the README shows")
+    unset = _run("-m", "properties", "check", "own_attention:SelfAttention", "--black-box", "-d", "encodings=bool")
+    if unset.returncode or "would go unseen" not in unset.stdout:
+        return _fail(f"as a black box it should hold, and the report should say what goes unseen:\n{unset.stdout}{unset.stderr}")
+    print(unset.stdout.partition("\n")[0])
     return 0
 
 
