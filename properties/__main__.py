@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import dataclasses
 import importlib
-import io
 import json
 import operator
 import os
@@ -21,6 +19,7 @@ from properties import wrap
 from properties.case import Case
 from properties.conformance import CASES, check_attention, replay
 from properties.laws import PROPERTIES
+from properties.printed import keep_printed
 from properties.supports import Supports
 from properties.time_limit import TIME_LIMIT
 
@@ -58,7 +57,7 @@ def _check(options: argparse.Namespace) -> int:
         thing, declared = wrap.black_box(thing, **declared), {}
     if options.case:
         try:
-            replay(thing, options.only.rpartition("-")[2], _case(options.case), **declared)
+            replay(thing, _only_one(options.only), _case(options.case), **declared)
         except AssertionError as error:
             print(error)
             return 1
@@ -91,7 +90,7 @@ def _load(path: str) -> Any:
     if not module or not name:
         raise ValueError(f"{path!r} must be of the form module:name, like my_project.attention:MyAttention")
     sys.path.insert(0, os.getcwd())
-    with contextlib.redirect_stdout(io.StringIO()):
+    with keep_printed():
         try:
             loaded = importlib.import_module(module)
         except ImportError as error:
@@ -117,6 +116,13 @@ def _declaration(text: str) -> tuple[str, Any]:
     return name, value if kinds[name] == "str" else _literal(value)
 
 
+def _only_one(only: str) -> str:
+    names = [law.name for law in PROPERTIES if only in law.full_name]
+    if len(names) != 1:
+        raise ValueError(f"--case is for one property: --only must be part of one name, and {only!r} is part of {len(names)}")
+    return names[0]
+
+
 def _case(text: str) -> Case:
     """Read a case as it is printed: `Case(name=value, ...)`."""
     try:
@@ -126,7 +132,10 @@ def _case(text: str) -> Case:
         fields = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError):
         raise ValueError(f"--case: {text!r} must be of the form 'Case(queries=2, num_heads=2)'") from None
-    return Case(**fields)
+    try:
+        return Case(**fields)
+    except TypeError as error:
+        raise ValueError(f"--case: {error}") from None
 
 
 def _literal(text: str) -> Any:

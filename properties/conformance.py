@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from properties.case import HIDING, Case
 from properties.isolated import isolated
 from properties.laws import PROPERTIES
+from properties.printed import keep_printed
 from properties.property import Property
 from properties.report import EXPECTED, FAILED, HELD, NOT_APPLICABLE, Finding, Report
 from properties.runner import falsify, judge
@@ -37,7 +36,8 @@ def check_attention(
     Args:
         attention: a class like the lesson's (see `of_class`), a function of q, k and v (see `of_function`), or a `Subject`, as
             `of_module` and `black_box` make them.
-        cases: random cases for each property; a failure takes more, to find the smallest.
+        cases: random cases for each property; a failure takes more, to find a small one, unless one on which another property
+            failed will do.
         only: run only properties whose family and name, as `family-name`, contain this.
         expected_failures: names of properties that are known to fail, each with the reason. One that holds is a failure then.
         time_limit: seconds that one case may take.
@@ -47,11 +47,12 @@ def check_attention(
 
     Raises ValueError or TypeError for what cannot be checked or declared; never for what the subject does.
     """
-    if cases < 1:
-        raise ValueError(f"cases must be at least 1, got {cases}")
+    if not isinstance(cases, int) or cases < 1:
+        raise ValueError(f"cases must be a whole number, at least 1, got {cases!r}")
+    if not isinstance(only, str):
+        raise ValueError(f"only must be part of a property's name, like 'causality', got {only!r}")
     start = time.perf_counter()
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with keep_printed() as printed:
         subject = as_subject(attention, **declared)
     chosen = [law for law in PROPERTIES if only in law.full_name]
     if not chosen:
@@ -61,13 +62,18 @@ def check_attention(
     expected = check_expected(expected_failures or {}, subject)
     patience = Patience(time_limit)
 
-    def run(law: Property, watch: Callable[[Case], None] = lambda case: None) -> Finding:
-        return _run(law, subject, cases, patience, expected.get(law.name), watch)
+    met: list[Case] = []  # the smallest cases of failures so far: what fails on one law often fails on others
 
-    with contextlib.redirect_stdout(printed):
+    def run(law: Property, watch: Callable[[Case], None] = lambda case: None) -> Finding:
+        finding = _run(law, subject, cases, patience, expected.get(law.name), met, watch)
+        if finding.counterexample and finding.counterexample.case not in met:
+            met.append(finding.counterexample.case)
+        return finding
+
+    with keep_printed() as also_printed:
         findings = isolated(run, chosen, subject, patience) if in_processes else map(run, chosen)
         found = tuple(findings)
-    return Report(subject, found, time.perf_counter() - start, printed.getvalue())
+    return Report(subject, found, time.perf_counter() - start, printed.getvalue() + also_printed.getvalue())
 
 
 def replay(attention: object, law: str, case: Case, **declared: Any) -> None:
@@ -79,7 +85,8 @@ def replay(attention: object, law: str, case: Case, **declared: Any) -> None:
 
 
 def find(name: str) -> Property:
-    """The property of this name; LookupError, with the likely ones, if there is none."""
+    """The property of this name, with or without its family; LookupError, with the likely ones, if there is none."""
+    name = name.rpartition("-")[2]
     by_name = {law.name: law for law in PROPERTIES}
     if name not in by_name:
         like = get_close_matches(name, by_name, n=3, cutoff=0.4)
@@ -89,6 +96,8 @@ def find(name: str) -> Property:
 
 def check_expected(expected_failures: Mapping[str, str], subject: Subject) -> Mapping[str, str]:
     """Return the expected failures; ValueError if one has no reason, is no property, or one that does not apply."""
+    if not isinstance(expected_failures, Mapping):
+        raise ValueError(f"expected_failures must be a mapping of names to reasons, got {expected_failures!r}")
     for name, reason in expected_failures.items():
         try:
             why = find(name).not_applicable(subject)
@@ -102,7 +111,13 @@ def check_expected(expected_failures: Mapping[str, str], subject: Subject) -> Ma
 
 
 def _run(
-    law: Property, subject: Subject, cases: int, patience: Patience, expected: str | None, watch: Callable[[Case], None]
+    law: Property,
+    subject: Subject,
+    cases: int,
+    patience: Patience,
+    expected: str | None,
+    met: Sequence[Case],
+    watch: Callable[[Case], None],
 ) -> Finding:
     start = time.perf_counter()
     why = law.not_applicable(subject)
@@ -114,7 +129,12 @@ def _run(
         drawn.append(case)
         watch(case)
 
-    found = falsify(law, subject, max_examples=cases, patience=patience, watch=see)
+    found = None
+    for case in met:
+        if found is None and law.about(case, subject):
+            see(case)
+            found = judge(law, subject, case, patience)
+    found = found or falsify(law, subject, max_examples=cases, patience=patience, watch=see)
     masked = sum(case.mask in HIDING for case in drawn)
     seconds = time.perf_counter() - start
     if found is None and expected is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import multiprocessing
 import os
 import signal
@@ -13,6 +11,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from properties.case import Case
+from properties.printed import keep_printed
 from properties.property import Property
 from properties.report import FAILED, Finding
 from properties.runner import Counterexample
@@ -62,8 +61,7 @@ def isolated(run: Run, laws: Sequence[Property], subject: Subject, patience: Pat
 def _work(run: Run, laws: Sequence[Property], answers: Connection) -> None:
     os.dup2(sys.__stderr__.fileno() if sys.__stderr__ else os.open(os.devnull, os.O_WRONLY), 1)  # what compiled code prints
     for law in laws:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with keep_printed() as printed:
             finding = run(law, answers.send)
         found = finding.counterexample
         parts = None if found is None else (found.case, found.evidence, found.hung)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ _WORDS = {
     "o": r"o|wo|w_o|out|output|(o|out|output|c)?_?proj(ection)?|out_?lin(ear)?|to_out|dense|fc(_out)?|unify_?heads",
     "qkv": r"qkv|wqkv|w_qkv|in_?proj|qkv_?proj|to_qkv|c_attn|attn|query_key_value|in_proj_(weight|bias)",
 }
+
+
+Parameters = Callable[[Weights], Mapping[str, Tensor]]  # our weights under the names of a module's parameters
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,50 @@ def recognise(module: nn.Module, inputs: Inputs) -> Layout:
             f"black_box(...), which leaves the weights alone and to which fewer laws apply"
         )
     return layout
+
+
+def biases_of(parameters: Parameters, module: nn.Module, inputs: Inputs) -> str:
+    """The projections to whose biases somebody's `parameters` gives a place in the module.
+
+    Raises ValueError, with what to do, if what it gives does not fit the parameters of the module.
+    """
+    if not callable(parameters):
+        example = "lambda w: {'out.weight': w.w_o}"
+        raise ValueError(f"parameters must be a function of the weights, like `{example}`, got {parameters!r}")
+    without = inputs.with_weights(b_q=None, b_k=None, b_v=None, b_o=None).weights
+    try:
+        given = dict(parameters(inputs.weights))
+        dict(parameters(without))
+    except Exception as error:
+        raise ValueError(
+            f"parameters raised {type(error).__name__}: {error}. A layer without biases is asked for as well, if the constructor "
+            f"takes `bias`: there w.b_q and the others are None"
+        ) from error
+    own = {name: list(parameter.shape) for name, parameter in module.named_parameters()}
+    shapes = {name: list(value.shape) for name, value in given.items()}
+    if unknown := [name for name in shapes if name not in own]:
+        raise ValueError(f"parameters gives {', '.join(unknown)}, and the module has only {', '.join(own)}")
+    if forgotten := [name for name in own if name not in shapes]:
+        raise ValueError(f"parameters gives {', '.join(shapes)}, and leaves {', '.join(forgotten)} as they were built")
+    if wrong := [name for name in own if own[name] != shapes[name]]:
+        listed = ", ".join(f"{name} as {shapes[name]}, which is {own[name]} in the module" for name in wrong)
+        raise ValueError(f"parameters gives {listed}; a weight is [out, in] here, as in nn.Linear: for x @ W give its transpose")
+    return "".join(letter for letter in "qkvo" if _reads(parameters, inputs.weights, f"b_{letter}", given))
+
+
+def with_zero_biases(parameters: Parameters) -> Parameters:
+    """The same for a module that always has its biases: those we do not have are zero."""
+
+    def filled(w: Weights) -> Mapping[str, Tensor]:
+        zeros = {f"b_{n}": getattr(w, f"w_{n}").new_zeros(len(getattr(w, f"w_{n}"))) for n in "qkvo"}
+        return parameters(replace(w, **{name: zero for name, zero in zeros.items() if getattr(w, name) is None}))
+
+    return filled if callable(parameters) else parameters
+
+
+def _reads(parameters: Parameters, weights: Weights, field: str, given: Mapping[str, Tensor]) -> bool:
+    changed = parameters(replace(weights, **{field: getattr(weights, field) + 1}))
+    return any(not torch.equal(value, given[name]) for name, value in changed.items())
 
 
 def _recognise(module: nn.Module, inputs: Inputs) -> Layout | None:

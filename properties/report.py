@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from properties.case import EXPLICIT, HIDING, Case
 from properties.property import Property
 from properties.runner import Counterexample
 from properties.subject import Subject
@@ -91,7 +92,8 @@ class Report:
 
     def __str__(self) -> str:
         parts = [self._headline()]
-        parts += _failures(self.of(FAILED))
+        parts += _in_common([f.counterexample.case for f in self.of(FAILED) if f.counterexample])
+        parts += _failures(sorted(self.of(FAILED), key=_how_little_it_tells))
         if expected := self.of(EXPECTED):
             parts.append("\n".join(["Expected to fail, and did:", *(_entry(f.property.name, f.reason) for f in expected)]))
         if left_out := self.of(NOT_APPLICABLE):
@@ -129,6 +131,33 @@ class Report:
         if self.printed:
             first, *more = self.printed.splitlines()
             yield f"It printed {len(self.printed.splitlines())} lines, starting with: {first}" if more else f"It printed: {first}"
+
+
+def _how_little_it_tells(finding: Finding) -> int:
+    """Contracts first, they say what is wrong by themselves; the formula last, it only says that something is."""
+    return {"contract": 0, "reference": 2}.get(finding.property.family, 1)
+
+
+# What a case has that the simplest has not. What all failures have, their cause may need.
+_TRAITS: tuple[tuple[Callable[[Case], bool], str], ...] = (
+    (lambda case: case.num_heads > 1, "more than one head"),
+    (lambda case: case.num_kv_heads is not None, "grouped key/value heads"),
+    (lambda case: case.keys is not None, "keys that are not the queries"),
+    (lambda case: case.batch > 1, "more than one sample"),
+    (lambda case: case.mask in HIDING, "a mask that hides keys"),
+    (lambda case: case.mask.startswith("is_causal"), "the causal flag"),
+    (lambda case: case.mask.startswith("is_causal") and case.T != case.S, "T != S with the causal flag (causal_alignment?)"),
+    (lambda case: case.mask in EXPLICIT and case.encoding != "bool", "a mask that is added to the scores"),
+    (lambda case: case.mask in EXPLICIT and case.encoding == "bool", "a boolean mask (polarity?)"),
+    (lambda case: case.bias, "biases"),
+    (lambda case: case.dropout > 0, "dropout"),
+)
+
+
+def _in_common(cases: Sequence[Case]) -> Iterator[str]:
+    shared = [trait for has, trait in _TRAITS if all(map(has, cases))]
+    if len(cases) > 1 and shared:
+        yield f"All {len(cases)} failures are on cases with {'; '.join(shared)}."
 
 
 def _failures(findings: Iterable[Finding]) -> Iterator[str]:

@@ -46,9 +46,11 @@ class Counterexample:
 
     def hint(self) -> str:
         """What to declare, if the subject refuses what it was not made for; the case, being the smallest, says what that is."""
-        if "raised" not in self.evidence:
+        if " raised " not in self.evidence:
             return ""
         case = self.case
+        if any(word in self.evidence for word in ("dtype", "Double", "Half", "BFloat16")):
+            return "If it only takes some dtypes, declare them, like dtypes=('float32',)."
         refused = [declaration for at, declaration in _REFUSALS if at(case)]
         return f"If it is not meant to take this, declare {' or '.join(refused)}." if refused else ""
 
@@ -61,7 +63,7 @@ _REFUSALS: tuple[tuple[Callable[[Case], bool], str], ...] = (
     (lambda case: case.mask != "none", "masks, those that it takes"),
     (lambda case: case.mask != "none" and case.encoding != "bool", "encodings=('bool',)"),
     (lambda case: case.dropout > 0, "dropout=False"),
-    (lambda case: case.dtype != "float64", "dtypes, those that it takes"),
+    (lambda case: case.num_heads > 2 or case.d_head in (1, 3), "num_heads or d_heads, the sizes that it takes"),
 )
 
 

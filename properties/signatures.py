@@ -9,7 +9,9 @@ from typing import Any
 
 MASK = ("attn_mask", "mask", "attention_mask")
 CONTEXT = ("context", "memory")
-DROPOUT = ("dropout", "dropout_p", "p_dropout", "attn_dropout")
+CAUSAL = ("is_causal", "causal")
+DROPOUT = ("dropout", "dropout_p", "dropout_rate", "p_dropout", "attn_dropout", "attn_drop", "attn_pdrop", "attention_dropout")
+NUM_KV_HEADS = ("num_kv_heads", "n_kv_heads", "kv_heads", "num_key_value_heads", "n_kv_head")
 D_MODEL = ("d_model", "embed_dim", "dim", "hidden_size", "n_embd", "emb_dim", "model_dim")
 NUM_HEADS = ("num_heads", "n_heads", "heads", "n_head", "nhead", "h", "num_attention_heads")
 QKV = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
@@ -48,10 +50,10 @@ def name_of(thing: object) -> str:
 def expression(thing: object, function: str, declared: dict[str, Any]) -> tuple[str, tuple[str, ...]] | None:
     """Python for `function(thing, **declared)`, and the imports it needs; None if it cannot be written down."""
     path = _path(thing)
-    if len(path) != 2 or "<" in path[1] or any(callable(value) for value in declared.values()):
+    if not path or "<" in path[-1] or any(callable(value) for value in declared.values()):
         return None
     options = "".join(f", {key}={value!r}" for key, value in declared.items())
-    return f"properties.{function}({'.'.join(path)}{options})", (f"import {path[0]}",)
+    return f"properties.{function}({'.'.join(path)}{options})", (f"import {path[0]}",) if len(path) == 2 else ()
 
 
 def _path(thing: object) -> tuple[str, ...]:

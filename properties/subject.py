@@ -68,7 +68,7 @@ class Layer:
             try:
                 said = to_subject(inputs, self.supports)
                 result = self.module.run_stored(said) if stored and self.module else self.run(said, training)
-            except _NOT_ITS_DOING:
+            except (Broken, *_NOT_ITS_DOING):
                 raise
             except BaseException as error:
                 raise Broken(f"it raised {type(error).__name__}: {error}") from error
@@ -94,7 +94,7 @@ class Subject:
     build: Callable[[Inputs], Layer]  # for inputs of these sizes and this dtype
     supports: Supports = field(default_factory=Supports)
     expression: str = "subject"  # Python for it, where it can be said
-    imports: tuple[str, ...] = ("# `subject` is what was checked",)  # the lines that this needs in front of it
+    imports: tuple[str, ...] = ("# `subject` is what was checked, `report.subject`",)  # the lines that this needs in front of it
     found: tuple[str, ...] = ()  # what was not declared, but found by asking: for reports
 
     @property
@@ -118,7 +118,7 @@ class Subject:
         try:
             with seeded(0):  # what a constructor draws is the same every time, and nobody else's random numbers change
                 built = self.build(to_subject(inputs, self.supports))
-        except _NOT_ITS_DOING:
+        except (Broken, *_NOT_ITS_DOING):
             raise
         except BaseException as error:
             raise Broken(f"building it raised {type(error).__name__}: {error}") from error

@@ -6,12 +6,12 @@ A law that needs more than is declared does not apply. What is declared and not 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 
-from properties.case import ALIGNMENTS, DTYPES, ENCODINGS, MASKS
+from properties.case import ALIGNMENTS, DTYPES, ENCODINGS, EXPLICIT, MASKS
 
 EMPTY_ROWS = ("zero", "nan", "uniform", "undefined")
 POLARITIES = ("attend", "hide")
@@ -44,6 +44,7 @@ class Supports:
     encodings: Collection[str] = ENCODINGS  # of masks
     mask_shape: str = "broadcast"  # of MASK_SHAPES: the one shape in which it is handed every mask
     polarity: str = "attend"  # of POLARITIES: what True in a boolean mask means
+    always_causal: bool = False  # it hides the future by itself, and takes no flag
     causal_alignment: str = "bottom_right"  # of ALIGNMENTS: where the flag `is_causal` puts its triangle if T != S
     empty_rows: str = "zero"  # of EMPTY_ROWS: what a query that sees no key gets; "uniform" is the mean of all values
     ignores_nonfinite_hidden: bool = False  # NaN and infinity in tokens that no query may see change nothing
@@ -73,9 +74,10 @@ class Supports:
     def __post_init__(self) -> None:
         for name, values in (("masks", MASKS), ("encodings", ENCODINGS), ("dtypes", DTYPES)):
             given = getattr(self, name)
-            chosen = (given,) if isinstance(given, str) else tuple(given)
-            if isinstance(given, str) or not chosen or not set(chosen) <= set(values):
-                raise ValueError(f"Supports: {name} must be some of {', '.join(values)}, got {given!r}")
+            chosen = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
+            if not chosen or not set(chosen) <= set(values):
+                hint = f"; one alone is written ({given!r},)" if given in values else ""
+                raise ValueError(f"Supports: {name} must be some of {', '.join(values)}, got {given!r}{hint}")
             object.__setattr__(self, name, tuple(value for value in values if value in chosen))
         choices = {
             "mask_shape": MASK_SHAPES,
@@ -89,20 +91,27 @@ class Supports:
                 raise ValueError(f"Supports: {name} must be one of {' | '.join(known)}, got {getattr(self, name)!r}")
         for name in ("num_heads", "d_heads"):
             sizes = getattr(self, name)
-            if isinstance(sizes, str | int) or not all(isinstance(size, int) and size >= 1 for size in sizes):
+            whole = isinstance(sizes, Iterable) and all(isinstance(size, int) and size >= 1 for size in sizes)
+            if not whole or isinstance(sizes, str):
                 raise ValueError(f"Supports: {name} must be positive whole numbers, like (8, 16), got {sizes!r}")
             object.__setattr__(self, name, tuple(sizes))
         if not isinstance(self.biases, str) or not set(self.biases) <= set("qkvo"):
             raise ValueError(f"Supports: biases must be letters of 'qkvo', or '', got {self.biases!r}")
         object.__setattr__(self, "biases", "".join(letter for letter in "qkvo" if letter in self.biases))
+        for declaration in fields(self):
+            given = getattr(self, declaration.name)
+            if declaration.type == "bool" and not isinstance(given, bool):
+                raise ValueError(f"Supports: {declaration.name} must be True or False, got {given!r}")
         self._check_floors()
         self._check_masks()
         if not callable(self.scale):
             raise ValueError(f"Supports: scale must be a function of d_head, like `lambda d_head: 1.0`, got {self.scale!r}")
-        if not 0 < self.scale(4) < math.inf:
+        if not isinstance(self.scale(4), int | float) or not 0 < self.scale(4) < math.inf:
             raise ValueError(f"Supports: scale must give a positive number, for d_head=4 it gave {self.scale(4)!r}")
 
     def _check_floors(self) -> None:
+        if not isinstance(self.floors, Mapping):
+            raise ValueError(f"Supports: floors must be a mapping, like {{'float64': 'float32'}}, got {self.floors!r}")
         for dtype, floor in self.floors.items():
             if dtype not in self.dtypes or floor not in DTYPES or DTYPES.index(floor) < DTYPES.index(dtype):
                 raise ValueError(
@@ -111,9 +120,16 @@ class Supports:
                 )
 
     def _check_masks(self) -> None:
+        if self.always_causal:
+            causal = tuple(mask for mask in self.masks if mask.startswith("is_causal"))
+            if causal != self.masks and self.masks != MASKS:
+                raise ValueError(
+                    f"Supports: if always_causal, masks must be some of is_causal, is_causal+padding, got {self.masks}"
+                )
+            object.__setattr__(self, "masks", causal)
         can_say = (*MASK_SHAPES[self.mask_shape], *(["full"] if self.encodings == ("bool",) else []))
         unsaid = [mask for mask in self.masks if mask not in can_say]
-        if unsaid and self.masks != MASKS:
+        if unsaid and self.masks != MASKS and not self.always_causal:
             raise ValueError(
                 f"Supports: masks {', '.join(unsaid)} cannot be said in mask_shape={self.mask_shape!r}, which has no axis for "
                 f"what they distinguish; take them out of masks"
@@ -143,8 +159,8 @@ class Supports:
         return self.loads_weights and not self.positions
 
     @property
-    def masks_by_query(self) -> bool:
-        return self.mask_shape != "[B, S]"
+    def says_causal_both_ways(self) -> bool:
+        return any(mask in self.masks for mask in EXPLICIT) and self.mask_shape != "[B, S]"
 
     @property
     def any_heads(self) -> bool:
@@ -173,7 +189,7 @@ _LACKS = {
     "declared_empty_rows": "what an empty row gives is undefined",
     "finite_empty_rows": "an empty row is not declared to be finite",
     "ignores_nonfinite_hidden": "it does not promise to ignore NaN in hidden tokens",
-    "masks_by_query": "its masks have no axis for queries",
+    "says_causal_both_ways": "it takes no mask that could say what the flag says",
     "any_heads": "it is not built for other numbers and widths of heads",
     "grouped_heads": "it has no grouped heads",
     "cross_attention": "it attends to itself only",

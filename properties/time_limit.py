@@ -22,7 +22,7 @@ class Patience:
     """How long one case may take. A subject that has hung is given half as long the next time, but never less than `LEAST`."""
 
     def __init__(self, seconds: float = TIME_LIMIT) -> None:
-        if not seconds > 0:
+        if not isinstance(seconds, int | float) or not seconds > 0:
             raise ValueError(f"time_limit must be a positive number of seconds, got {seconds!r}")
         self.seconds = seconds
 

@@ -13,16 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from properties.asking import ask, example, told
+from properties.asking import Answers, ask, example
 from properties.case import EXPLICIT, MASKS
-from properties.inputs import Inputs, Weights, merge_heads, split_heads
-from properties.recognise import recognise
+from properties.inputs import Inputs, merge_heads, split_heads
+from properties.recognise import Parameters, biases_of, recognise, with_zero_biases
 from properties.signatures import (
+    CAUSAL,
     CONTEXT,
     D_MODEL,
     DROPOUT,
     MASK,
     NUM_HEADS,
+    NUM_KV_HEADS,
     QKV,
     expression,
     first,
@@ -36,7 +38,6 @@ from properties.surroundings import Settings, seeded
 from properties.time_limit import TIME_LIMIT, time_limit
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-Parameters = Callable[[Weights], Mapping[str, Tensor]]
 
 
 def as_subject(thing: Any, **declared: Any) -> Subject:
@@ -68,27 +69,39 @@ def as_subject(thing: Any, **declared: Any) -> Subject:
 
 
 def of_class(
-    build: Callable[..., nn.Module], *, name: str | None = None, parameters: Parameters | None = None, **declared: Any
+    build: Callable[..., nn.Module],
+    *,
+    name: str | None = None,
+    parameters: Parameters | None = None,
+    mask_argument: str | None = None,
+    **declared: Any,
 ) -> Subject:
-    """Return the subject for a class like the lesson's: `build(d_model, num_heads)` makes a module `(x, attn_mask) -> output`.
+    """Return the subject for a class like the lesson's: `build(d_model, num_heads)` makes a module `(x, mask) -> output`.
 
-    What the constructor takes by the names `bias`, `dropout` and `num_kv_heads`, and `forward` by the names `context` and
-    `is_causal`, the layer is held to, unless `declared` says otherwise. `forward` may also take `query, key, value`. It returns
-    `[B, T, d]`, alone or with weights `[B, h, T, S]`. What it gives for a query that sees no key is found by asking.
+    What it takes by one of these names it is held to, unless `declared` says otherwise:
+
+    - the constructor: `bias`, `dropout`, `num_kv_heads`, or their like (`properties/signatures.py` has them all);
+    - `forward`: `attn_mask`, `mask` or `attention_mask`; `is_causal` or `causal`; `context` or `memory`; `query, key, value`.
+
+    It returns `[B, T, d]`, alone or with weights `[B, h, T, S]`. What it gives for a query that sees no key is found by asking.
 
     Args:
         build: the class, or any function of d_model and num_heads.
         name: what to call it in reports.
         parameters: the weights under the names and in the shapes of the module's parameters; see `of_module`. By default they are
-            recognised by names and shapes: q, k, v and out, or q, k and v in one, in this order.
+            recognised by names and shapes: q, k, v and out, or q, k and v in one, in this order. Where there are no biases, those
+            that it gets are zero; if the constructor takes `bias`, they are None.
+        mask_argument: the name by which `forward` takes its mask, if it is another.
         declared: fields of `Supports`.
 
-    Raises ValueError if the parameters cannot be recognised.
+    Raises ValueError if the parameters cannot be recognised, or `parameters` does not fit them.
     """
-    return _of_class("of_class", build, build, name, parameters, declared)
+    return _of_class("of_class", build, build, name, parameters, mask_argument, declared)
 
 
-def black_box(thing: Callable[..., nn.Module] | nn.Module, *, name: str | None = None, **declared: Any) -> Subject:
+def black_box(
+    thing: Callable[..., nn.Module] | nn.Module, *, name: str | None = None, mask_argument: str | None = None, **declared: Any
+) -> Subject:
     """Return the subject for a module whose weights cannot be set: a class or factory as for `of_class`, or a module as it is.
 
     Only the laws that need no weights apply. A module as it is needs `num_heads=(...,)` and `d_heads=(...,)`, its one size;
@@ -96,34 +109,45 @@ def black_box(thing: Callable[..., nn.Module] | nn.Module, *, name: str | None =
     """
     declared = {**declared, "loads_weights": False}
     if not isinstance(thing, nn.Module):
-        return _of_class("black_box", thing, thing, name, None, declared)
+        return _of_class("black_box", thing, thing, name, None, mask_argument, declared)
     module = thing
+    check_declared("black_box", declared)
     if not all(len(tuple(declared.get(sizes, ()))) == 1 for sizes in ("num_heads", "d_heads")):
         raise ValueError(f"black_box: a {type(module).__name__} has one size: say it, like num_heads=(8,), d_heads=(64,)")
+    try:
+        copy.deepcopy(module)
+    except Exception as error:
+        raise ValueError(
+            f"black_box: copying the {type(module).__name__} raised {type(error).__name__}: {error}. Hand in a function "
+            f"(d_model, num_heads) that makes one"
+        ) from error
 
     def build(d_model: int, num_heads: int) -> nn.Module:
         return copy.deepcopy(module)
 
-    return _of_class("black_box", module, build, name or name_of(type(module)), None, declared)
+    return _of_class("black_box", module, build, name or name_of(type(module)), None, mask_argument, declared)
 
 
-def of_function(function: Callable[..., Any], *, name: str | None = None, **declared: Any) -> Subject:
+def of_function(
+    function: Callable[..., Any], *, name: str | None = None, mask_argument: str | None = None, **declared: Any
+) -> Subject:
     """Return the subject for a function like `F.scaled_dot_product_attention`, between the projections of a layer.
 
-    It is called as `function(q, k, v)`, q `[B, h, T, d_head]`, k and v `[B, h, S, d_head]`, with `attn_mask=` (or `mask=`) where
-    there is one, and, if it takes them, `is_causal=`, `dropout_p=` and `enable_gqa=`; k and v then have fewer heads. It returns
-    `[B, h, T, d_head]`, alone or with weights `[B, h, T, S]`. What it gives for a query that sees no key is found by asking.
+    It is called as `function(q, k, v)`, q `[B, h, T, d_head]`, k and v `[B, h, S, d_head]`; by name with a mask (`attn_mask`,
+    `mask` or `attention_mask`, or as `mask_argument` says), and with `is_causal`, `dropout_p` and `enable_gqa`, if it takes
+    them; k and v then have fewer heads. It returns `[B, h, T, d_head]`, alone or with weights `[B, h, T, S]`. What it gives for
+    a query that sees no key is found by asking.
     """
+    check_declared("of_function", declared)
     names = takes(function) or ("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "enable_gqa")
-    mask, dropout = first(MASK, names), first(DROPOUT, names)
+    call = _Call("of_function", names, mask_argument, declared)
+    dropout = first(DROPOUT, names)
 
     def run(inputs: Inputs, training: bool) -> Result:
         w, d_head = inputs.weights, inputs.d_head
         q = split_heads(F.linear(inputs.x, w.w_q, w.b_q), d_head)
         k, v = (split_heads(F.linear(inputs.keys, *p), d_head) for p in ((w.w_k, w.b_k), (w.w_v, w.b_v)))
-        named: dict[str, Any] = {} if inputs.mask is None else {mask or "attn_mask": inputs.mask}
-        if inputs.is_causal:
-            named["is_causal"] = True
+        named = call.masks(inputs)
         if training and inputs.dropout:
             named[dropout or "dropout_p"] = inputs.dropout
         if inputs.num_kv_heads != inputs.num_heads and "enable_gqa" in names:
@@ -137,12 +161,12 @@ def of_function(function: Callable[..., Any], *, name: str | None = None, **decl
         return Layer(run)
 
     inferred = {
-        "masks": _masks(mask, names),
+        "masks": call.kinds(),
         "grouped_heads": "enable_gqa" in names,
         "dropout": dropout is not None,
         "module": False,
     }
-    return _subject("of_function", function, name, build, inferred, ask(build, declared, masked=mask is not None), declared)
+    return _subject("of_function", function, name, build, inferred, ask(build, declared, masked=call.mask is not None), declared)
 
 
 def of_module(
@@ -196,16 +220,47 @@ def _layer(
     return Layer(run, LoadedModule(module, parameters, run_stored))
 
 
+class _Call:
+    """How something is handed its masks, by the names of what it takes."""
+
+    def __init__(self, function: str, names: tuple[str, ...], mask_argument: str | None, declared: Mapping[str, Any]) -> None:
+        self.mask = mask_argument or first(MASK, names)
+        self.flag = first(CAUSAL, names)
+        self.always_causal = declared.get("always_causal", False)
+        if self.mask is None and set(declared.get("masks", ())) - {"none", "is_causal"}:
+            raise ValueError(
+                f"{function}: masks are declared, and it takes none by the name {', '.join(MASK)}; it takes {', '.join(names)}. "
+                f"Say which is the mask with mask_argument="
+            )
+
+    def masks(self, inputs: Inputs) -> dict[str, Any]:
+        """The arguments that say the mask of these inputs."""
+        named: dict[str, Any] = {} if self.mask is None and inputs.mask is None else {self.mask or "attn_mask": inputs.mask}
+        if inputs.is_causal and not self.always_causal:
+            named[self.flag or "is_causal"] = True
+        return named
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of mask that it can be told."""
+        if self.always_causal:
+            return ("is_causal", *(["is_causal+padding"] if self.mask else []))
+        if self.mask:
+            return MASKS if self.flag else ("none", *EXPLICIT)
+        return ("none", "is_causal") if self.flag else ("none",)
+
+
 def _of_class(
     function: str,
     thing: object,
     build: Callable[..., nn.Module],
     name: str | None,
     parameters: Parameters | None,
+    mask_argument: str | None,
     declared: dict[str, Any],
 ) -> Subject:
+    check_declared(function, declared)
     names = takes(build)
-    d_model, num_heads = first(D_MODEL, names), first(NUM_HEADS, names)
+    d_model, num_heads, num_kv_heads, dropout = (first(known, names) for known in (D_MODEL, NUM_HEADS, NUM_KV_HEADS, DROPOUT))
 
     def make(inputs: Inputs) -> nn.Module:
         sizes = (inputs.x.shape[2], inputs.num_heads)
@@ -213,31 +268,29 @@ def _of_class(
         if "bias" in names:
             named["bias"] = any(field.startswith("b_") for field, _ in inputs.weights.items())
         if inputs.num_kv_heads != inputs.num_heads:
-            named["num_kv_heads"] = inputs.num_kv_heads
+            named[num_kv_heads or "num_kv_heads"] = inputs.num_kv_heads
         if inputs.dropout:
-            named[first(DROPOUT, names) or "dropout"] = inputs.dropout
+            named[dropout or "dropout"] = inputs.dropout
         module = build(*([] if d_model in named else sizes), **named)
         return module.to(inputs.x.dtype) if isinstance(module, nn.Module) else module
 
-    inputs = example(declared)
+    inputs = example(declared, bias=True)
     module = _try(function, make, inputs)
     forward = takes(module.forward)
-    mask, context, three = first(MASK, forward), first(CONTEXT, forward), forward[:3] in QKV
+    call, context, three = _Call(function, forward, mask_argument, declared), first(CONTEXT, forward), forward[:3] in QKV
 
     def arguments(inputs: Inputs) -> Arguments:
         args = (inputs.x, inputs.keys, inputs.keys) if three else (inputs.x,)
-        named: dict[str, Any] = {} if mask is None and inputs.mask is None else {mask or "attn_mask": inputs.mask}
+        named = call.masks(inputs)
         if inputs.context is not None and not three:
             named[context or "context"] = inputs.context
-        if inputs.is_causal:
-            named["is_causal"] = True
         return args, named
 
     inferred: dict[str, Any] = {
-        "masks": _masks(mask, forward),
+        "masks": call.kinds(),
         "cross_attention": context is not None or three,
-        "grouped_heads": "num_kv_heads" in names,
-        "dropout": first(DROPOUT, names) is not None,
+        "grouped_heads": num_kv_heads is not None,
+        "dropout": dropout is not None,
     }
     weights = ""
     if not declared.get("loads_weights", True):
@@ -247,9 +300,11 @@ def _of_class(
             return _layer(make(inputs), lambda weights: {}, arguments, _result)
 
     elif parameters is not None:
+        said = parameters if "bias" in names else with_zero_biases(parameters)
+        inferred["biases"] = biases_of(said, module, inputs)
 
         def layer(inputs: Inputs) -> Layer:
-            return _layer(make(inputs), parameters, arguments, _result)
+            return _layer(make(inputs), said, arguments, _result)
 
     else:
         layout = recognise(module, inputs)
@@ -259,7 +314,16 @@ def _of_class(
             module = make(inputs)
             return _layer(module, recognise(module, inputs), arguments, _result)
 
-    return _subject(function, thing, name, layer, inferred, ask(layer, declared, masked=mask is not None), declared, weights)
+    return _subject(function, thing, name, layer, inferred, ask(layer, declared, masked=call.mask is not None), declared, weights)
+
+
+def check_declared(function: str, declared: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError, with what to do, for what cannot be declared."""
+    known = {field.name for field in dataclasses.fields(Supports)}
+    unknown = [key for key in declared if key not in known]
+    if unknown:
+        raise TypeError(f"{function}: {', '.join(unknown)} is nothing one can declare; there is {', '.join(sorted(known))}")
+    Supports(**declared)
 
 
 def _try(function: str, make: Callable[[Inputs], nn.Module], inputs: Inputs) -> nn.Module:
@@ -289,31 +353,21 @@ def _subject(
     name: str | None,
     build: Callable[[Inputs], Layer],
     inferred: dict[str, Any],
-    asked: dict[str, Any],
+    asked: Answers,
     declared: dict[str, Any],
     weights: str = "",
 ) -> Subject:
-    known = {field.name for field in dataclasses.fields(Supports)}
-    unknown = [key for key in declared if key not in known]
-    if unknown:
-        raise TypeError(f"{function}: {', '.join(unknown)} is nothing one can declare; there is {', '.join(sorted(known))}")
     if declared.get("mask_shape") in MASK_SHAPES:
         inferred["masks"] = [mask for mask in inferred["masks"] if mask in MASK_SHAPES[declared["mask_shape"]]]
-    supports = Supports(**{**inferred, **asked, **declared})
-    found = told(asked, supports)
+    supports = Supports(**{**inferred, **asked.declarations, **declared})
+    found = list(asked.notes)
+    if "biases" in inferred and "biases" not in declared:
+        found.insert(0, f"it has biases, on {', '.join(supports.biases)}" if supports.biases else "it has no biases")
     if weights:
         found.insert(0, f"its weights: {weights}")
     subject = Subject(name=name or name_of(thing), build=build, supports=supports, found=tuple(found))
     written = expression(thing, function, {key: value for key, value in declared.items() if key != "loads_weights"})
     return replace(subject, expression=written[0], imports=written[1]) if written else subject
-
-
-def _masks(mask: str | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The kinds of mask that something takes which has a parameter for masks, or none, and perhaps one for the flag."""
-    flag = "is_causal" in names
-    if mask is not None:
-        return MASKS if flag else ("none", *EXPLICIT)
-    return ("none", "is_causal") if flag else ("none",)
 
 
 def _result(returned: Any) -> Result:

@@ -351,7 +351,50 @@ def test_a_layer_that_is_no_layer_is_a_failure() -> None:
 
 
 def test_numbers_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="cases must be at least 1, got 0"):
-        check_attention(Own, cases=0)
-    with pytest.raises(ValueError, match="time_limit must be a positive number of seconds, got -1"):
-        check_attention(Own, time_limit=-1)
+    for wrong, message in (
+        ({"cases": 0}, "cases must be a whole number, at least 1, got 0"),
+        ({"cases": "5"}, "cases must be a whole number, at least 1, got '5'"),
+        ({"time_limit": -1}, "time_limit must be a positive number of seconds, got -1"),
+        ({"time_limit": "x"}, "time_limit must be a positive number of seconds, got 'x'"),
+        ({"only": None}, "only must be part of a property's name, like 'causality', got None"),
+        ({"expected_failures": ["rows_sum_to_one"]}, "expected_failures must be a mapping of names to reasons, got "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_attention(Own, **wrong)
+
+
+def test_what_other_threads_print_meanwhile_is_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    inside, printed = threading.Event(), threading.Event()
+
+    class Prints(Own):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+            inside.set()
+            printed.wait(10)
+            print("mine")
+            return super().forward(x, mask)
+
+    reports: list[Report] = []
+    thread = threading.Thread(
+        target=lambda: reports.append(check_attention(Prints, cases=1, only="reference-output", empty_rows="nan"))
+    )
+    thread.start()
+    assert inside.wait(10)
+    print("yours")
+    printed.set()
+    thread.join(60)
+    assert capsys.readouterr().out == "yours\n"
+    assert set(reports[0].printed.split()) == {"mine"}
+
+
+def test_what_failures_have_in_common_is_said_first() -> None:
+    class BiasedTwice(MultiHeadAttention):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output, weights = super().forward(*args, **kwargs)
+            return output if self.out_proj.bias is None else output + self.out_proj.bias, weights
+
+    text = str(check_attention(BiasedTwice))
+    assert "failures are on cases with biases." in text.splitlines()[3]
+    wrong = str(check_attention(WritesIntoItsInput, empty_rows="nan"))
+    laws = [line for line in wrong.splitlines() if line.endswith("]") and "  [" in line]
+    assert "[contract-nothing_passed_in_is_changed]" in laws[0] + laws[1]
+    assert "[reference-" in laws[-1]

@@ -162,6 +162,13 @@ def test_a_projection_without_a_bias_is_no_projection_with_one() -> None:
         ({"floors": {"float64": "float32"}, "dtypes": ("float32",)}, "for some of float32, .* got 'float64': 'float32'"),
         ({"scale": 1.0}, "scale must be a function of d_head, like `lambda d_head: 1.0`, got 1.0"),
         ({"scale": lambda d_head: 0.0}, "scale must give a positive number, for d_head=4 it gave 0.0"),
+        ({"masks": None}, "masks must be some of none, .*, got None"),
+        ({"encodings": "bool"}, r"encodings must be some of .*, got 'bool'; one alone is written \('bool',\)"),
+        ({"dropout": "no"}, "dropout must be True or False, got 'no'"),
+        ({"num_heads": ("2",)}, r"num_heads must be positive whole numbers, like \(8, 16\), got \('2',\)"),
+        ({"floors": "x"}, r"floors must be a mapping, like .*, got 'x'"),
+        ({"scale": lambda d_head: None}, "scale must give a positive number, for d_head=4 it gave None"),
+        ({"always_causal": True, "masks": ("causal",)}, "if always_causal, masks .* is_causal, is_causal.padding, got"),
         ({"biases": "qx"}, "biases must be letters of 'qkvo', or '', got 'qx'"),
     ],
 )
@@ -222,7 +229,9 @@ class LooksAhead(Own):
 @pytest.mark.parametrize("broken", [ForgetsAKey, LooksAhead])
 def test_a_broken_black_box_is_found_out(broken: type[Own]) -> None:
     for subject in (black_box(broken), black_box(broken(32, 4), num_heads=(4,), d_heads=(8,))):
-        assert check_attention(subject, cases=30, only="batch").of(FAILED) + check_attention(subject, cases=30, only="caus").of(FAILED)
+        assert check_attention(subject, cases=30, only="batch").of(FAILED) + check_attention(subject, cases=30, only="caus").of(
+            FAILED
+        )
 
 
 def test_the_unseen_are_those_that_no_property_notices_that_applies() -> None:

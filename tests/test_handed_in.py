@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -127,8 +128,8 @@ def test_an_author_s_word_is_taken_for_weights_in_doubt() -> None:
     def untransposed(w: Any) -> dict[str, Tensor]:
         return {"w_q": w.w_q, "w_k": w.w_k, "w_v": w.w_v, "w_o": w.w_o}
 
-    assert check_attention(Transposed, parameters=right, biases="", cases=10).ok
-    assert not check_attention(Transposed, parameters=untransposed, biases="", cases=10, only="reference").ok
+    assert check_attention(Transposed, parameters=right, cases=10).ok
+    assert not check_attention(Transposed, parameters=untransposed, cases=10, only="reference").ok
 
 
 def test_heads_in_a_list_are_loaded_each_with_its_own_rows() -> None:
@@ -161,13 +162,109 @@ def test_what_cannot_be_checked_is_refused_with_what_to_do(thing: Any, error: ty
         as_subject(thing)
 
 
+class Grouped(nn.Module):
+    """As in Llama, by its names: always causal, no mask, fewer key/value heads."""
+
+    def __init__(self, dim: int, n_heads: int, n_kv_heads: int | None = None, attn_drop: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.d_head, self.group, self.p = dim // n_heads, n_heads // (n_kv_heads or n_heads), attn_drop
+        width = dim // self.group
+        self.wq, self.wo = nn.Linear(dim, dim, bias=bias), nn.Linear(dim, dim, bias=bias)
+        self.wk, self.wv = nn.Linear(dim, width, bias=bias), nn.Linear(dim, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (w(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
+        k, v = k.repeat_interleave(self.group, 1), v.repeat_interleave(self.group, 1)
+        p = self.p if self.training else 0.0
+        heads = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        return self.wo(heads.transpose(1, 2).flatten(2))
+
+
+def test_a_layer_that_is_always_causal_is_declared_so() -> None:
+    report = check_attention(Grouped, always_causal=True, cases=10)
+    assert report.ok, str(report)
+    supports = report.subject.supports
+    assert supports.masks == ("is_causal",)
+    assert supports.grouped_heads and supports.dropout
+    assert supports.biases == "qkvo"
+    assert not check_attention(Grouped, cases=10, only="reference-output").ok
+    assert not check_attention(Own, always_causal=True, cases=10, only="reference-output").ok
+
+
+def test_a_mask_of_another_name_is_declared_by_it() -> None:
+    class Padded(Own):
+        def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Any:  # type: ignore[override]
+            hidden = None if key_padding_mask is None else key_padding_mask[:, None, None]
+            return super().forward(x, None if hidden is None else ~hidden)
+
+    said = {"mask_shape": "[B, S]", "polarity": "hide", "encodings": ("bool",)}
+    report = check_attention(Padded, mask_argument="key_padding_mask", cases=10, **said)
+    assert report.ok, str(report)
+    assert "padding" in report.subject.supports.masks
+    with pytest.raises(ValueError, match="it takes x, key_padding_mask. Say which is the mask with mask_argument="):
+        check_attention(Padded, masks=("none", "padding"), **said)
+
+
+def test_masks_are_asked_about_in_an_encoding_that_is_declared() -> None:
+    class Adds(Own):
+        def mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+            return scores if mask is None else scores + mask
+
+    report = check_attention(Adds, encodings=("additive", "bias"), cases=10)
+    assert report.ok, str(report)
+    assert report.subject.supports.empty_rows == "nan"
+
+
+def test_a_flag_without_a_mask_is_enough() -> None:
+    class Flag(Own):
+        def forward(self, x: Tensor, is_causal: bool = False) -> Any:  # type: ignore[override]
+            return super().forward(x, torch.ones(x.shape[1], x.shape[1]).bool().tril() if is_causal else None)
+
+    report = check_attention(Flag, cases=10)
+    assert report.ok, str(report)
+    assert report.subject.supports.masks == ("none", "is_causal")
+
+
+def test_what_cannot_be_asked_is_said() -> None:
+    class Refuses(Own):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+            raise NotImplementedError("three tokens")
+
+    found = of_class(Refuses).found
+    assert "it could not be asked whether it returns weights, since it raised NotImplementedError: three tokens" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (3, "parameters must be a function of the weights, like .*, got 3"),
+        (lambda w: {"w_q": w.w_q}, "parameters gives w_q, and leaves w_k, w_v, w_o as they were built"),
+        (lambda w: {"WQ": w.w_q}, "parameters gives WQ, and the module has only w_q, w_k, w_v, w_o"),
+        (
+            lambda w: dict.fromkeys(("w_q", "w_k", "w_v", "w_o"), w.w_q[:2]),
+            r"gives w_q as \[2, 8\], which is \[8, 8\] in the module",
+        ),
+        (lambda w: {"w_q": w.nothing}, "parameters raised AttributeError"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(parameters: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        of_class(Transposed, parameters=parameters)
+
+
 def test_declarations_are_refused_where_they_have_no_effect() -> None:
-    with pytest.raises(TypeError, match="of_class: dropuot is nothing one can declare; there is biases, causal_alignment, "):
+    with pytest.raises(TypeError, match="of_class: dropuot is nothing one can declare; there is always_causal, biases, "):
         as_subject(Own, dropuot=False)
     with pytest.raises(ValueError, match="attn.MultiHeadAttention is a subject already: declare dropout where it is made"):
         as_subject(clean(), dropout=False)
     with pytest.raises(ValueError, match=r"a Own has one size: say it, like num_heads=\(8,\), d_heads=\(64,\)"):
         black_box(Own(8, 2))
+    with pytest.raises(ValueError, match="num_heads must be positive whole numbers, like .8, 16., got 2"):
+        black_box(Own(8, 2), num_heads=2, d_heads=(4,))
+    uncopied = Own(8, 2)
+    uncopied.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="copying the Own raised TypeError: .* Hand in a function"):
+        black_box(uncopied, num_heads=(2,), d_heads=(4,))
 
 
 def test_a_black_box_is_copied_and_left_alone() -> None:

@@ -93,5 +93,5 @@ PROPERTIES = (
     Property(law=the_future_does_not_change_the_past, where={"mask": CAUSAL}),
     Property(law=no_gradient_flows_from_hidden_keys, needs=("gradients",), where={"mask": HIDING}),
     Property(law=a_prefix_gives_the_first_rows, where={"mask": CAUSAL}),
-    Property(law=the_flag_means_its_mask, needs=("masks_by_query",), where={"mask": FLAG}),
+    Property(law=the_flag_means_its_mask, needs=("says_causal_both_ways",), where={"mask": FLAG}),
 )

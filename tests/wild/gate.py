@@ -20,7 +20,7 @@ from page import PAGE, page
 from properties import check_attention
 from properties.adapters import ADAPTERS, shipped
 
-CASES = 40  # of each property
+CASES = 25  # of each property
 COMMAND = "tox run -e wild -- --write"
 
 
