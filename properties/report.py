@@ -80,6 +80,7 @@ class Report:
         mistakes = self.mistakes
         return {
             "subject": self.subject.name,
+            "declared": self.subject.supports.declared(),
             "ok": self.ok,
             "counts": {status: len(self.of(status)) for status in STATUSES},
             "cases": sum(f.cases for f in self.findings),

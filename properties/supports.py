@@ -136,6 +136,15 @@ class Supports:
             )
         object.__setattr__(self, "masks", tuple(mask for mask in self.masks if mask in can_say))
 
+    def declared(self) -> dict[str, str]:
+        """What differs from the default, as text, by name."""
+        usual = Supports()
+        return {
+            f.name: given if isinstance(given, str) else getattr(given, "__name__", str(given))
+            for f in fields(self)
+            if (given := getattr(self, f.name)) != getattr(usual, f.name)
+        }
+
     # What laws need, besides what is declared as such.
 
     @property

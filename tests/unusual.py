@@ -326,8 +326,7 @@ def subject_of(attention: type[nn.Module]) -> Subject:
     if issubclass(attention, Einsum):
         return of_einsum(attention)
     parameters = Online.named if issubclass(attention, Online) else None
-    biases = "qvo" if issubclass(attention, FourthRoot) else "qkvo"
-    return of_class(attention, name=attention.__name__, parameters=parameters, biases=biases, empty_rows="zero")
+    return of_class(attention, name=attention.__name__, parameters=parameters, empty_rows="zero")
 
 
 RIGHT = (Einsum, Loop, Online, Bmm, FourthRoot)

@@ -25,11 +25,18 @@ in a few lines without this project.
 """
 
 
+DECLARED = """\
+What differs from the defaults of `properties.Supports`: documented designs among it (T5 scales by 1, keras aligns its triangle
+at the top left, Llama computes its softmax in float32), and what a class has not got. None of it fails.
+"""
+
+
 def page(reports: Mapping[str, Sequence[Mapping[str, Any]]], known: Sequence[Known], command: str, cases: int) -> str:
     """The text, from the reports of each adapter's subjects (as plain data) by package."""
     parts = [HEAD.format(command=command, cases=cases), "## All subjects\n", *_table(reports), ""]
     for kind, title in KINDS.items():
         parts += [f"## {title}\n", *_findings([finding for finding in known if finding.kind == kind], reports)]
+    parts += ["## What is declared\n", DECLARED, *_declared(reports)]
     parts += ["## What does not apply, and why\n", *_left_out(reports)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -58,9 +65,19 @@ def _findings(known: Sequence[Known], reports: Mapping[str, Sequence[Mapping[str
             findings = by_name[subject]["findings"]
             broken = [found for found in findings if found["status"] == "failed" and found["property"] in laws]
             yield f"`{subject}` breaks {', '.join(found['property'] for found in broken)}; for example"
-            smallest = min(broken, key=lambda found: len(found["counterexample"] or ""))
-            yield f"\n    {smallest['law']}\n    on {smallest['counterexample']}\n    {smallest['evidence']}\n"
+            refuses = "except " in finding.reproduction
+            shown = min(broken, key=lambda found: (refuses != (" raised " in found["evidence"]), len(found["counterexample"])))
+            yield f"\n    {shown['law']}\n    on {shown['counterexample']}\n    {shown['evidence']}\n"
         yield f"Without this project:\n\n```python\n{finding.reproduction}\n```\n"
+
+
+def _declared(reports: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    for package, subjects in reports.items():
+        yield f"**{package}**\n"
+        for report in subjects:
+            said = "; ".join(f"{name} {value}" for name, value in report["declared"].items())
+            yield f"- `{report['subject']}`: {said}"
+        yield ""
 
 
 def _left_out(reports: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
