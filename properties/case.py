@@ -160,15 +160,19 @@ def _domain(given: Mapping[str, Collection[Any]]) -> tuple[dict[str, list[Any]],
     for name in given:
         if name not in FIELDS:
             raise ValueError(f"a Case has no field {name!r} to restrict; it has {', '.join(FIELDS)}")
-    free = {name: list(given.get(name, values)) for name, values in FIELDS.items()}
-    num_kv_heads, num_heads = free.pop("num_kv_heads"), free.pop("num_heads")
-    usual = set(num_heads) <= set(FIELDS["num_heads"])
-    heads = [(g, [h for h in num_heads if (h in _NUM_HEADS[g] if usual else _fits(h, g))]) for g in num_kv_heads]
-    heads = [(g, fitting) for g, fitting in heads if fitting]
+    free = {name: list(given.get(name, values)) for name, values in FIELDS.items() if name not in ("num_kv_heads", "num_heads")}
+    heads = [(g, fitting) for g, fitting in fitting_heads(given) if fitting]
     empty = [name for name, values in free.items() if not values] + ([] if heads else ["num_heads or num_kv_heads"])
     if empty:
         raise ValueError(f"no value of {', '.join(empty)} is left: {dict(given)}")
     return free, heads
+
+
+def fitting_heads(given: Mapping[str, Collection[Any]]) -> list[tuple[int | None, list[int]]]:
+    """The numbers of heads that go with each number of key/value heads."""
+    num_kv_heads, num_heads = (given.get(name, FIELDS[name]) for name in ("num_kv_heads", "num_heads"))
+    usual = set(num_heads) <= set(FIELDS["num_heads"])
+    return [(g, [h for h in num_heads if (h in _NUM_HEADS[g] if usual else _fits(h, g))]) for g in num_kv_heads]
 
 
 def _fits(num_heads: int, num_kv_heads: int | None) -> bool:

@@ -24,7 +24,8 @@ def assert_close(got: Tensor, want: Tensor, bound: Tensor | float, what: str, wh
     allowed = float(torch.as_tensor(bound, dtype=torch.float64).expand(want.shape)[at])
     place = ", ".join(str(int(i)) for i in at)
     explained = f"off by {float((got - want)[at].abs()):.3g}; rounding explains {allowed:.1g}" if allowed else "should be equal"
-    raise AssertionError(f"{what}[{place}] = {float(got[at]):.9g}, should be {float(want[at]):.9g} ({explained})")
+    digits = 9 if f"{float(got[at]):.9g}" != f"{float(want[at]):.9g}" else 17
+    raise AssertionError(f"{what}[{place}] = {float(got[at]):.{digits}g}, should be {float(want[at]):.{digits}g} ({explained})")
 
 
 def assert_all(condition: Tensor, values: Tensor, claim: str) -> None:

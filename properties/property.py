@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from properties.case import FIELDS, Case, cases, sample
+from properties.case import FIELDS, Case, cases, fitting_heads, sample
 from properties.subject import Subject
 
 Law = Callable[[Subject, Case], None]
@@ -46,7 +46,10 @@ class Property:
         for need in self.needs:
             if not getattr(subject.supports, need):
                 return subject.supports.lacks(need)
-        empty = [name for name, values in self._fields(subject).items() if not values]
+        fields = self._fields(subject)
+        empty = [name for name, values in fields.items() if not values]
+        if not empty and not any(fitting for _, fitting in fitting_heads(fields)):
+            empty = ["num_kv_heads"]
         if empty == ["keys"]:
             return subject.supports.lacks("cross_attention")
         if empty == ["num_kv_heads"]:

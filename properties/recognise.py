@@ -17,7 +17,7 @@ _WORDS = {
     "k": r"k|wk|w_k|keys?|k_?proj|proj_k|k_?lin(ear)?|key_proj|to_k|tokeys",
     "v": r"v|wv|w_v|values?|v_?proj|proj_v|v_?lin(ear)?|value_proj|to_v|tovalues",
     "o": r"o|wo|w_o|out|output|(o|out|output|c)?_?proj(ection)?|out_?lin(ear)?|to_out|dense|fc(_out)?|unify_?heads",
-    "qkv": r"qkv|wqkv|w_qkv|in_?proj|qkv_?proj|to_qkv|c_attn|attn|query_key_value|in_proj_(weight|bias)",
+    "qkv": r"qkv|wqkv|w_qkv|in_?proj|qkv_?proj|to_qkv|c_attn|attn|in_proj_(weight|bias)",
 }
 
 
@@ -130,7 +130,7 @@ def _reads(parameters: Parameters, weights: Weights, field: str, given: Mapping[
 def _recognise(module: nn.Module, inputs: Inputs) -> Layout | None:
     d_model = inputs.x.shape[2]
     height = {letter: getattr(inputs.weights, f"w_{letter}").shape[0] for letter in "qkvo"}
-    found = dict.fromkeys(height, 0)  # rows so far
+    found = {f"{kind}_{letter}": 0 for kind in "wb" for letter in height}  # rows so far
     parts: list[Part] = []
     for name, parameter in module.named_parameters():
         letters, kind = _meaning(name)
@@ -142,14 +142,14 @@ def _recognise(module: nn.Module, inputs: Inputs) -> Layout | None:
         rows: list[tuple[str, slice]] = []
         for letter in letters:
             share = size if len(letters) == 1 else height[letter]
-            start = found[letter] if kind == "w" else found[letter] - share  # a bias follows its weight
-            rows.append((f"{kind}_{letter}", slice(start, start + share)))
-            if kind == "w":
-                found[letter] += share
+            field = f"{kind}_{letter}"
+            rows.append((field, slice(found[field], found[field] + share)))
+            found[field] += share
         if sum(where.stop - where.start for _, where in rows) != size:
             return None
         parts.append(Part(name, tuple(parameter.shape), tuple(rows)))
-    return Layout(tuple(parts)) if found == height else None
+    complete = all(found[f"w_{n}"] == rows and found[f"b_{n}"] in (0, rows) for n, rows in height.items())
+    return Layout(tuple(parts)) if complete else None
 
 
 def _meaning(name: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,10 +51,7 @@ def as_subject(thing: Any, **declared: Any) -> Subject:
             raise ValueError(f"{thing.name} is a subject already: declare {', '.join(declared)} where it is made, in Supports")
         return thing
     if isinstance(thing, nn.Module):
-        raise TypeError(
-            f"an instance of {type(thing).__name__} has one size, and its own weights: hand in its class; or "
-            f"black_box(module, num_heads=(...,), d_heads=(...,)), which leaves the weights alone"
-        )
+        return of_class(thing)  # which says what to do
     if not callable(thing):
         raise TypeError(f"cannot check {thing!r}: hand in a class of modules, a function of q, k and v, or a Subject")
     if isinstance(thing, type):
@@ -90,12 +88,17 @@ def of_class(
         name: what to call it in reports.
         parameters: the weights under the names and in the shapes of the module's parameters; see `of_module`. By default they are
             recognised by names and shapes: q, k, v and out, or q, k and v in one, in this order. Where there are no biases, those
-            that it gets are zero; if the constructor takes `bias`, they are None.
+            that it gets are zero; if the constructor takes `bias`, they are None. It may take `num_heads` as well, by this name.
         mask_argument: the name by which `forward` takes its mask, if it is another.
         declared: fields of `Supports`.
 
     Raises ValueError if the parameters cannot be recognised, or `parameters` does not fit them.
     """
+    if isinstance(build, nn.Module):
+        raise TypeError(
+            f"an instance of {type(build).__name__} has one size, and its own weights: hand in its class; or "
+            f"black_box(module, num_heads=(...,), d_heads=(...,)), which leaves the weights alone"
+        )
     return _of_class("of_class", build, build, name, parameters, mask_argument, declared)
 
 
@@ -138,6 +141,8 @@ def of_function(
     them; k and v then have fewer heads. It returns `[B, h, T, d_head]`, alone or with weights `[B, h, T, S]`. What it gives for
     a query that sees no key is found by asking.
     """
+    if inspect.isclass(function) or isinstance(function, nn.Module):
+        raise TypeError(f"of_function: {name_of(function)} is no function of q, k and v; for a class there is of_class")
     check_declared("of_function", declared)
     names = takes(function) or ("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "enable_gqa")
     call = _Call("of_function", names, mask_argument, declared)
@@ -166,7 +171,8 @@ def of_function(
         "dropout": dropout is not None,
         "module": False,
     }
-    return _subject("of_function", function, name, build, inferred, ask(build, declared, masked=call.mask is not None), declared)
+    asked = ask(build, declared, masked=call.mask is not None)
+    return _subject("of_function", function, name, build, inferred, asked, declared, mask_argument=mask_argument)
 
 
 def of_module(
@@ -300,11 +306,17 @@ def _of_class(
             return _layer(make(inputs), lambda weights: {}, arguments, _result)
 
     elif parameters is not None:
-        said = parameters if "bias" in names else with_zero_biases(parameters)
-        inferred["biases"] = biases_of(said, module, inputs)
+        theirs: Any = parameters
+        by_heads = callable(theirs) and "num_heads" in takes(theirs)
+
+        def said(inputs: Inputs) -> Parameters:
+            given = partial(theirs, num_heads=inputs.num_heads) if by_heads else theirs
+            return given if "bias" in names else with_zero_biases(given)
+
+        inferred["biases"] = biases_of(said(inputs), module, inputs)
 
         def layer(inputs: Inputs) -> Layer:
-            return _layer(make(inputs), said, arguments, _result)
+            return _layer(make(inputs), said(inputs), arguments, _result)
 
     else:
         layout = recognise(module, inputs)
@@ -314,7 +326,9 @@ def _of_class(
             module = make(inputs)
             return _layer(module, recognise(module, inputs), arguments, _result)
 
-    return _subject(function, thing, name, layer, inferred, ask(layer, declared, masked=call.mask is not None), declared, weights)
+    asked = ask(layer, declared, masked=call.mask is not None)
+    options = {"parameters": parameters, "mask_argument": mask_argument}
+    return _subject(function, thing, name, layer, inferred, asked, declared, weights, **options)
 
 
 def check_declared(function: str, declared: Mapping[str, Any]) -> None:
@@ -356,6 +370,7 @@ def _subject(
     asked: Answers,
     declared: dict[str, Any],
     weights: str = "",
+    **options: Any,
 ) -> Subject:
     if declared.get("mask_shape") in MASK_SHAPES:
         inferred["masks"] = [mask for mask in inferred["masks"] if mask in MASK_SHAPES[declared["mask_shape"]]]
@@ -366,7 +381,8 @@ def _subject(
     if weights:
         found.insert(0, f"its weights: {weights}")
     subject = Subject(name=name or name_of(thing), build=build, supports=supports, found=tuple(found))
-    written = expression(thing, function, {key: value for key, value in declared.items() if key != "loads_weights"})
+    said = {key: value for key, value in {**options, **declared}.items() if value is not None and key != "loads_weights"}
+    written = expression(thing, function, said)
     return replace(subject, expression=written[0], imports=written[1]) if written else subject
 
 

@@ -225,6 +225,47 @@ def test_a_flag_without_a_mask_is_enough() -> None:
     assert report.subject.supports.masks == ("none", "is_causal")
 
 
+class ByHead(nn.Module):
+    """Every projection with an axis for its heads, and biases that come before their weights."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        for name in ("q", "k", "v"):
+            setattr(self, name, nn.Parameter(torch.randn(num_heads, d_model, d_model // num_heads)))
+        self.o = nn.Parameter(torch.randn(num_heads, d_model // num_heads, d_model))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (torch.einsum("btd,hdf->bhtf", x, w) for w in (self.q, self.k, self.v))
+        return torch.einsum("bhtf,hfd->btd", attend(q, k, v, mask)[0], self.o)
+
+
+def test_parameters_may_ask_for_the_number_of_heads() -> None:
+    def parameters(w: Any, num_heads: int) -> dict[str, Tensor]:
+        inward = {n: getattr(w, f"w_{n}").unflatten(0, (num_heads, -1)).mT for n in "qkv"}
+        return {**inward, "o": w.w_o.T.unflatten(0, (num_heads, -1))}
+
+    report = check_attention(ByHead, parameters=parameters, cases=8)
+    assert report.ok, str(report)
+    assert report.subject.expression == "subject"  # a local function cannot be pasted
+
+
+def test_a_bias_may_come_before_its_weight() -> None:
+    class BiasFirst(Own):
+        def __init__(self, d_model: int, num_heads: int) -> None:
+            super().__init__(d_model, num_heads)
+            for layer in (self.qkv, self.out):
+                layer._parameters = dict(reversed(layer._parameters.items()))
+
+    assert [name for name, _ in BiasFirst(4, 2).named_parameters()][0] == "qkv.bias"
+    assert check_attention(BiasFirst, cases=8).ok
+
+
+def test_a_number_of_heads_without_groups_makes_laws_of_groups_not_apply() -> None:
+    report = check_attention(Grouped, always_causal=True, num_heads=(2,), cases=3)
+    assert report.ok, str(report)
+    assert "it has no grouped heads: grouped_heads_are_full" in str(report)
+
+
 def test_what_cannot_be_asked_is_said() -> None:
     class Refuses(Own):
         def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
@@ -261,6 +302,10 @@ def test_declarations_are_refused_where_they_have_no_effect() -> None:
         black_box(Own(8, 2))
     with pytest.raises(ValueError, match="num_heads must be positive whole numbers, like .8, 16., got 2"):
         black_box(Own(8, 2), num_heads=2, d_heads=(4,))
+    with pytest.raises(TypeError, match="of_function: own.Own is no function of q, k and v; for a class there is of_class"):
+        of_function(Own)
+    with pytest.raises(TypeError, match="an instance of Own has one size"):
+        of_class(Own(8, 2))  # type: ignore[arg-type]
     uncopied = Own(8, 2)
     uncopied.lock = threading.Lock()  # type: ignore[assignment]
     with pytest.raises(ValueError, match="copying the Own raised TypeError: .* Hand in a function"):

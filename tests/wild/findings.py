@@ -24,7 +24,8 @@ class Known:
     kind: str  # of KINDS
     title: str
     explanation: str
-    reproduction: str  # Python without this project, whose assertions hold as long as it is so
+    dtypes: tuple[str, ...] = ()  # in which nothing can be said about these subjects for it; for benchmarks/false_alarms.py
+    reproduction: str = ""  # Python without this project, whose assertions hold as long as it is so
 
 
 def load() -> list[Known]:
