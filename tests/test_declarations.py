@@ -130,7 +130,7 @@ def name(value: Any) -> str | None:
 def test_a_right_declaration_holds_and_a_wrong_one_fails(
     what: Any, right: dict[str, Any], wrong: dict[str, Any], law: str
 ) -> None:
-    report = check_attention(what, cases=12, **right)
+    report = check_attention(what, cases=6, **right)
     assert report.ok, str(report)
     assert check_attention(what, cases=60, only=law, **wrong).of(FAILED)
 

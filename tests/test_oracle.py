@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from holding import hold
+from holding import a_fifth, hold  # noqa: F401 - a fixture
 
 from faults.subject import subject
 from properties.inputs import Inputs
@@ -29,6 +29,7 @@ ORACLE = Subject(
 )
 
 
+@pytest.mark.usefixtures("a_fifth")  # it takes its time
 @pytest.mark.parametrize("law", PROPERTIES, ids=lambda law: law.name)
 def test_oracle(law: Property) -> None:
     hold(law, ORACLE)

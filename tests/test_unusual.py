@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
-from holding import hold
-from hypothesis import settings
+from holding import a_fifth, hold  # noqa: F401 - a fixture
 from torch import nn
 from unusual import (
     RIGHT,
@@ -65,17 +63,6 @@ EVIDENCE: dict[type[nn.Module], tuple[str, Case, str, str]] = {
         "constant_values_come_back",  # at any scale the weights sum to 1
     ),
 }
-
-
-@pytest.fixture
-def a_fifth() -> Iterator[None]:
-    """A fifth of the cases that the loaded profile draws: this is five times the work of `test_properties_hold`."""
-    ambient = settings.get_current_profile_name()
-    profile = settings.get_profile(ambient)
-    settings.register_profile("a fifth", profile, max_examples=max(1, profile.max_examples // 5))
-    settings.load_profile("a fifth")
-    yield
-    settings.load_profile(ambient)
 
 
 @pytest.mark.usefixtures("a_fifth")
