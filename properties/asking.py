@@ -18,7 +18,7 @@ from properties.inputs import Inputs, make_inputs
 from properties.oracle import attend
 from properties.subject import Broken, Layer, Result
 from properties.supports import Supports
-from properties.surroundings import Settings, seeded
+from properties.surroundings import seeded, undisturbed
 from properties.time_limit import OutOfTime, time_limit
 
 _LONG_ENOUGH = 5.0  # seconds: a first call may import half a library
@@ -82,9 +82,8 @@ def _first_query_sees_nothing(declared: Mapping[str, Any]) -> Tensor:
 def _call(build: Callable[[Inputs], Layer], inputs: Inputs, declared: Mapping[str, Any]) -> Result | str:
     """The result, or why there is none; what is wrong with it is for the laws to say."""
     conventions = Supports(**{name: declared[name] for name in ("mask_shape", "polarity", "scale") if name in declared})
-    settings = Settings.now()
     try:
-        with torch.no_grad(), seeded(0), time_limit(_LONG_ENOUGH):
+        with undisturbed(), torch.no_grad(), seeded(0), time_limit(_LONG_ENOUGH):
             said = to_subject(inputs, conventions)
             result = build(said).run(said, False)
     except KeyboardInterrupt:
@@ -95,8 +94,6 @@ def _call(build: Callable[[Inputs], Layer], inputs: Inputs, declared: Mapping[st
         return str(error)
     except BaseException as error:
         return f"it raised {type(error).__name__}: {error}"
-    finally:
-        settings.restore()
     if not isinstance(result.output, Tensor) or result.output.shape != inputs.x.shape:
         return "it returned no output of the shape of x"
     return result

@@ -12,7 +12,7 @@ from hypothesis.errors import Flaky
 from properties.case import Case
 from properties.property import Property
 from properties.subject import Subject
-from properties.surroundings import RandomState, Settings, seeded
+from properties.surroundings import seeded, undisturbed
 from properties.time_limit import OutOfTime, Patience, time_limit
 
 
@@ -80,10 +80,9 @@ def judge(property_: Property, subject: Subject, case: Case, patience: Patience)
     """Run the law on one case, not longer than there is patience; what the subject leaves changed around it is put back."""
     if not property_.about(case, subject):
         raise ValueError(f"{property_.name} is not about {case!r}, or {subject.name} does not support it")
-    settings_before, random_before = Settings.now(), RandomState.now()
-    torch.set_num_threads(1)  # small tensors: on a busy machine a second thread takes twenty times as long as it saves
     try:
-        with time_limit(patience.seconds), seeded(case.seed):  # what dropout draws is the same for the same case
+        with undisturbed(), time_limit(patience.seconds), seeded(case.seed):  # dropout draws the same for the same case
+            torch.set_num_threads(1)  # small tensors: on a busy machine a second thread takes twenty times as long as it saves
             property_.law(subject, case)
     except AssertionError as error:
         return Counterexample(property_, subject, case, str(error))
@@ -93,9 +92,6 @@ def judge(property_: Property, subject: Subject, case: Case, patience: Patience)
         return Counterexample(property_, subject, case, evidence, hung=True)
     except Exception as error:
         return Counterexample(property_, subject, case, f"it raised {type(error).__name__}: {error}")
-    finally:
-        settings_before.restore()
-        random_before.restore()
     return None
 
 

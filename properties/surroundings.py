@@ -78,6 +78,17 @@ class RandomState:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """Put back afterwards what was changed of torch's settings and of everybody's random numbers."""
+    settings, random_numbers = Settings.now(), RandomState.now()
+    try:
+        yield
+    finally:
+        settings.restore()
+        random_numbers.restore()
+
+
+@contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Give torch's global generator this seed, and put it back afterwards."""
     generator = torch.default_generator

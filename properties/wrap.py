@@ -35,7 +35,7 @@ from properties.signatures import (
 )
 from properties.subject import Broken, Layer, LoadedModule, Result, Subject
 from properties.supports import MASK_SHAPES, Supports
-from properties.surroundings import Settings, seeded
+from properties.surroundings import seeded, undisturbed
 from properties.time_limit import TIME_LIMIT, time_limit
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -343,9 +343,8 @@ def check_declared(function: str, declared: Mapping[str, Any]) -> None:
 def _try(function: str, make: Callable[[Inputs], nn.Module], inputs: Inputs) -> nn.Module:
     """Build one, to see what it is like; what cannot be built at all was handed in wrongly."""
     size = f"d_model={inputs.x.shape[2]}, num_heads={inputs.num_heads}"
-    settings = Settings.now()
     try:
-        with seeded(0), time_limit(TIME_LIMIT):
+        with undisturbed(), seeded(0), time_limit(TIME_LIMIT):
             module = make(inputs)
     except KeyboardInterrupt:
         raise
@@ -354,8 +353,6 @@ def _try(function: str, make: Callable[[Inputs], nn.Module], inputs: Inputs) -> 
             f"{function}: building it with {size} raised {type(error).__name__}: {error}. It is built as "
             f"build(d_model, num_heads); where that does not fit, hand in a function: `lambda d_model, num_heads: ...`"
         ) from error
-    finally:
-        settings.restore()
     if not isinstance(module, nn.Module):
         raise TypeError(f"{function}: built with {size} it is {_kind(module)}, not a module")
     return module

@@ -137,6 +137,14 @@ def test_a_broken_subject_gets_its_verdict_and_the_next_property_runs(broken: ty
     assert torch.get_default_dtype() == torch.float32
 
 
+def test_what_it_draws_from_everybody_s_random_numbers_is_put_back() -> None:
+    ours, torchs = random.getstate(), torch.get_rng_state()
+    for broken in (DrawsFromPython, SetsTheSeed):
+        check_attention(broken, cases=3, only="contract", empty_rows="nan")
+    assert random.getstate() == ours
+    assert torch.equal(torch.get_rng_state(), torchs)
+
+
 def test_what_is_left_to_chance_is_said_to_be() -> None:
     report = check_attention(LeftToChance, cases=40, empty_rows="nan")
     assert any("left to chance" in found.evidence for found in report.of(FAILED))

@@ -11,7 +11,19 @@ from own import Own
 from torch import Tensor
 
 from attn import MultiHeadAttention
-from properties import PROPERTIES, Case, Supports, black_box, check_attention, make_inputs, of_class, of_function, of_module
+from properties import (
+    PROPERTIES,
+    Case,
+    Supports,
+    black_box,
+    check_attention,
+    failure,
+    make_inputs,
+    of_class,
+    of_function,
+    of_module,
+)
+from properties.conformance import find
 from properties.report import FAILED, HELD, NOT_APPLICABLE
 from properties.subject import Subject
 
@@ -232,6 +244,18 @@ def test_a_broken_black_box_is_found_out(broken: type[Own]) -> None:
         assert check_attention(subject, cases=30, only="batch").of(FAILED) + check_attention(subject, cases=30, only="caus").of(
             FAILED
         )
+
+
+def test_returned_weights_come_back_in_our_order_of_heads() -> None:
+    """Of six heads in two groups: the smallest interleaving that is not its own inverse."""
+    law, case = find("weights_are_the_formula"), Case(queries=2, num_heads=6, num_kv_heads=2, d_head=2)
+    assert failure(law, of_class(Interleaved, kv_head_map="interleaved"), case) is None
+
+
+def test_a_black_box_that_only_makes_hidden_keys_unlikely_is_beaten_by_their_contents() -> None:
+    law, case = find("content_of_hidden_keys_is_irrelevant"), Case(queries=3, num_heads=2, d_head=2, mask="causal")
+    assert failure(law, black_box(Own), case) is None
+    assert "hidden from this query: output" in str(failure(law, black_box(LooksAhead), case))
 
 
 def test_the_unseen_are_those_that_no_property_notices_that_applies() -> None:
