@@ -1,4 +1,4 @@
-"""What `MultiHeadAttention` refuses, and how it says so: the argument, what was given, what to do."""
+"""What `MultiHeadAttention` and its extensions refuse, and how it says so: the argument, what was given, what to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from attn.cache import Cache
     from attn.multihead import MultiHeadAttention
 
 
@@ -41,6 +42,87 @@ def check_inputs(attention: MultiHeadAttention, x: Tensor, attn_mask: Tensor | N
         keys = context
     if attn_mask is not None:
         _check_mask(attn_mask, (x.shape[0], attention.num_heads, x.shape[1], keys.shape[1]), x.dtype)
+
+
+def check_cached(attention: MultiHeadAttention, x: Tensor, attn_mask: Tensor | None, cache: Cache | None) -> None:
+    """Raise ValueError or TypeError for arguments that do not fit the layer, or what the cache holds."""
+    _check_tokens(attention, "x", x, "[B, T, d_model]")
+    keys = x.shape[1]
+    if cache is not None:
+        if cache.keys.shape[0] != x.shape[0]:
+            raise ValueError(
+                f"cache was made for batch {cache.keys.shape[0]}, x has {x.shape[0]}: make one with new_cache(batch)"
+            )
+        keys += cache.length
+        if cache.capacity is not None and keys > cache.capacity:
+            raise ValueError(f"cache has capacity={cache.capacity} and holds {cache.length}: {x.shape[1]} more do not fit")
+    if attn_mask is not None:
+        _check_mask(attn_mask, (x.shape[0], attention.num_heads, x.shape[1], keys), x.dtype)
+
+
+def check_positions(positions: Tensor, x: Tensor) -> None:
+    """Raise unless there is a whole number for each token, `[T]` or `[B, T]`."""
+    _check_whole("positions", positions)
+    if list(positions.shape) not in ([x.shape[1]], list(x.shape[:2])):
+        raise ValueError(f"positions must have shape [T] or [B, T] = {list(x.shape[:2])}, got {list(positions.shape)}")
+
+
+def check_labels(name: str, labels: Tensor, x: Tensor) -> None:
+    """Raise unless there is a whole number for each token of each sample, `[B, T]`."""
+    _check_whole(name, labels)
+    if labels.shape != x.shape[:2]:
+        raise ValueError(f"{name} must have shape [B, T] = {list(x.shape[:2])}, got {list(labels.shape)}")
+
+
+def check_prefix(prefix: Tensor, x: Tensor) -> None:
+    """Raise unless there is a number of tokens for each sample, `[B]`."""
+    _check_whole("prefix", prefix)
+    if prefix.shape != x.shape[:1]:
+        raise ValueError(f"prefix must have shape [B] = {list(x.shape[:1])}, one length a sample, got {list(prefix.shape)}")
+
+
+def check_rotary(rotary_width: int, d_head: int, base: float, stretch: float) -> None:
+    """Raise for features that cannot turn in pairs, or a base and a stretch that are none."""
+    if rotary_width % 2 != 0 or not 0 < rotary_width <= d_head:
+        raise ValueError(f"rotary_width must be even and at most d_head={d_head}, got {rotary_width}: features turn in pairs")
+    for name, number in (("base", base), ("stretch", stretch)):
+        if not number > 0:
+            raise ValueError(f"{name} must be positive, got {number}")
+
+
+def check_buckets(buckets: int, far: int) -> None:
+    """Raise unless there are buckets for near and for far, and far is further than near."""
+    if buckets < 2 or buckets % 2 != 0:
+        raise ValueError(f"buckets must be even and at least 2, got {buckets}")
+    if far <= buckets // 2:
+        raise ValueError(f"far must be more than buckets/2={buckets // 2}, which have a bucket each, got {far}")
+
+
+def check_window(window: int) -> None:
+    """Raise for a window in which not even the query itself would fit."""
+    if isinstance(window, bool) or not isinstance(window, int):
+        raise TypeError(f"window must be an int, got {window!r}")
+    if window < 1:
+        raise ValueError(f"window must be at least 1, a query sees itself; got {window}")
+
+
+def check_soft_cap(soft_cap: float) -> None:
+    """Raise for a cap under which there is no room."""
+    if not soft_cap > 0:
+        raise ValueError(f"soft_cap must be positive, got {soft_cap}: for no cap, take MultiHeadAttention")
+
+
+def check_capacity(capacity: int | None) -> None:
+    """Raise for a cache that could hold nothing."""
+    if capacity is not None and capacity < 1:
+        raise ValueError(f"capacity must be at least 1 token, got {capacity}; leave it out for a cache that grows")
+
+
+def _check_whole(name: str, numbers: Tensor) -> None:
+    if not isinstance(numbers, Tensor):
+        raise TypeError(f"{name} must be a tensor of whole numbers, got {type(numbers).__name__}")
+    if numbers.is_floating_point() or numbers.dtype == torch.bool:
+        raise TypeError(f"{name} must be whole numbers, got {numbers.dtype}: convert them with .long()")
 
 
 def _check_tokens(attention: MultiHeadAttention, name: str, tokens: Tensor, axes: str) -> None:

@@ -45,6 +45,17 @@ def padding_mask(lengths: Tensor, keys: int) -> Tensor:
     return visible[:, None, None, :]
 
 
+def restrict(mask: Tensor | None, visible: Tensor) -> Tensor:
+    """Return `mask`, boolean, additive or None, with all hidden that the boolean `visible` hides; their shapes broadcast.
+
+    >>> restrict(torch.tensor([[0.5, 0.0]]), torch.tensor([[True, False]]))
+    tensor([[0.5000,   -inf]])
+    """
+    if mask is None:
+        return visible
+    return mask & visible if mask.dtype == torch.bool else mask.masked_fill(~visible, -math.inf)
+
+
 def boolean_to_additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the mask to add to scores of this dtype: 0 where `mask` is True, -inf where it is False. Same shape.
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attn import checks
-from attn.masks import boolean_to_additive, causal_mask
+from attn.masks import boolean_to_additive, causal_mask, restrict
 
 
 class MultiHeadAttention(nn.Module):
@@ -73,7 +73,10 @@ class MultiHeadAttention(nn.Module):
         """
         checks.check_inputs(self, x, attn_mask, context)
         q, k, v = self.project_in(x, context)
-        q, k, v = self.split_heads(q), self.split_heads(k), self.split_heads(v)
+        return self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v), attn_mask, is_causal)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+        """From the heads, `[B, h, T, d_head]` and 2 x `[B, g, S, d_head]`, to the output and the weights."""
         k, v = self.expand_kv_heads(k), self.expand_kv_heads(v)
         scores = self.score(q, k)
         scores, empty = self.mask(scores, attn_mask, is_causal)
@@ -110,14 +113,7 @@ class MultiHeadAttention(nn.Module):
     def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
         """Add the mask to the scores, in place, -inf for a hidden key; also say which rows are empty, `[..., 1]`, if any is."""
         if is_causal:
-            *_, queries, keys = scores.shape
-            causal = causal_mask(queries, keys, device=scores.device)  # [T, S]
-            if attn_mask is None:
-                attn_mask = causal
-            elif attn_mask.dtype == torch.bool:
-                attn_mask = attn_mask & causal
-            else:
-                attn_mask = attn_mask.masked_fill(~causal, -math.inf)
+            attn_mask = restrict(attn_mask, causal_mask(*scores.shape[-2:], device=scores.device))
         if attn_mask is None:
             return scores, None
         bias = boolean_to_additive(attn_mask, scores.dtype) if attn_mask.dtype == torch.bool else attn_mask

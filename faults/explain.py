@@ -8,9 +8,9 @@ import re
 import textwrap
 from collections.abc import Callable
 
-from attn import MultiHeadAttention
 from faults.catalog import equivalents
 from faults.fault import Fault, family_of, name_of, step_of, subject_of
+from faults.subject import clean_class
 from properties.laws import PROPERTIES
 from properties.runner import Counterexample, falsify
 
@@ -38,7 +38,7 @@ def explain(fault: type[Fault]) -> str:
 def diff(fault: type[Fault]) -> str:
     """The fault's step against the clean one, without their docstrings."""
     step = step_of(fault)
-    clean, broken = (_source(getattr(owner, step)) for owner in (MultiHeadAttention, fault))
+    clean, broken = (_source(getattr(owner, step)) for owner in (clean_class(fault), fault))
     lines = difflib.unified_diff(clean, broken, n=100, lineterm="")
     return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
 

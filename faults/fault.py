@@ -8,7 +8,7 @@ import textwrap
 from typing import ClassVar
 
 from attn import MultiHeadAttention
-from faults.subject import subject
+from faults.subject import clean_class, subject
 from properties.case import Case
 from properties.subject import Subject
 
@@ -29,7 +29,10 @@ ROOT_CAUSES = {
 
 
 class Fault(MultiHeadAttention):
-    """Base of all faults: subclass it in `faults/<family>.py`, replace one step, document it under the headings, and bless."""
+    """Base of all faults: subclass it in `faults/<family>.py`, replace one step, document it under the headings, and bless.
+
+    A fault of another class of `attn` names that class, too: `class FirstKeyLost(Fault, WindowAttention)`.
+    """
 
     root_cause: ClassVar[str]  # "category: root cause" of ROOT_CAUSES
 
@@ -70,10 +73,11 @@ def family_of(fault: type[Fault]) -> str:
 
 def step_of(fault: type[Fault]) -> str:
     """The step of the clean attention that the fault replaces."""
-    steps = [name for name in vars(fault) if inspect.isfunction(getattr(MultiHeadAttention, name, None))]
+    clean = clean_class(fault)
+    steps = [name for name in vars(fault) if inspect.isfunction(getattr(clean, name, None))]
     if len(steps) != 1:
         found = ", ".join(steps) or "none"
-        raise FaultError(f"{fault.__name__} must replace exactly one step of MultiHeadAttention, it replaces {found}")
+        raise FaultError(f"{fault.__name__} must replace exactly one step of {clean.__name__}, it replaces {found}")
     return steps[0]
 
 

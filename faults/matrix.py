@@ -14,7 +14,7 @@ import torch
 
 from faults.catalog import catalog, equivalents, find
 from faults.fault import Fault, family_of, step_of, subject_of
-from faults.subject import subject
+from faults.subject import DECLARED, subject
 from properties.case import Case, sample
 from properties.laws import PROPERTIES
 from properties.property import Property
@@ -84,7 +84,7 @@ def symptom(fault: type[Fault], seed: int = 0) -> str:
     subject_ = subject_of(fault)
     raised = []
     for _ in range(40 * VISIBLE):
-        case = sample(random)
+        case = sample(random, subject_.supports.fields())
         if fault.visible(case):
             raised.append(_raises(subject_, case))
         if len(raised) == 4 * VISIBLE:
@@ -106,17 +106,17 @@ def rows(names: list[str], seed: int = 0, workers: int | None = None) -> Iterato
         yield from pool.map(partial(_row, seed=seed), names)
 
 
-CLEAN_NAME = "attn.MultiHeadAttention"
+CLEAN = {f"attn.{attention.__name__}": attention for attention in DECLARED}
 
 
 def all_names() -> list[str]:
     """Everything there is to measure: the clean attention, the equivalents, the faults."""
-    return [CLEAN_NAME, *equivalents(), *catalog()]
+    return [*CLEAN, *equivalents(), *catalog()]
 
 
 def _row(name: str, seed: int) -> Row:
-    if name == CLEAN_NAME:
-        return Row(name, "attn", "", "", "correct", None, check_correct(subject(), seed))
+    if name in CLEAN:
+        return Row(name, "attn", "", "", "correct", None, check_correct(subject(CLEAN[name]), seed))
     fault = find(name)
     if name in equivalents():
         kills = check_correct(subject_of(fault), seed)
@@ -149,7 +149,7 @@ def _first(fault: type[Fault], kills: tuple[Kill, ...], seed: int) -> int | None
     order = sorted(PROPERTIES, key=lambda property_: property_.name not in killers)
     random = Random(f"{seed} first")
     for number in range(1, DRAWN + 1):
-        case = sample(random)
+        case = sample(random, subject_.supports.fields())
         # Where the fault cannot show no property fails: `tests/test_catalog.py` holds every entry to that.
         if fault.visible(case) and any(p.about(case, subject_) and failure(p, subject_, case) is not None for p in order):
             return number

@@ -13,7 +13,8 @@ from typing import Any
 
 from faults.fault import Fault, name_of, subject_of
 from faults.matrix import kills
-from properties.case import MASKS, sample
+from properties.case import sample
+from properties.laws import PROPERTIES
 from properties.unseen import FILE
 
 _CASES = 60  # of each kind of mask, and without each of the needs; what is visible at all is visible far more often
@@ -22,17 +23,26 @@ _WITHOUT: dict[str, dict[str, tuple[Any, ...]]] = {
     "grouped_heads": {"num_kv_heads": (None,)},
     "bias": {"bias": (False,)},
     "dropout": {"dropout": (0.0,)},
+    "windowed": {"window": (None,)},
+    "explicit_positions": {"positions": ("counted",)},
 }
 
 
 def mistake(fault: type[Fault], killers: Iterable[str]) -> dict[str, Any]:
     """What there is to know of a fault: on which masks it shows, what it needs to show, and what notices it."""
-    black_box = subject_of(fault)
-    black_box = replace(black_box, supports=replace(black_box.supports, loads_weights=False))
+    subject = subject_of(fault)
+    supports, killers = subject.supports, list(killers)
+    black_box = replace(subject, supports=replace(supports, loads_weights=False))
+    needs = [need for need, fields in _WITHOUT.items() if getattr(supports, need) and not _shows(fault, fields)]
+    needs += [need for need in ("capped", "sinks", "qk_norm") if getattr(supports, need)]
+    if supports.cache and all("cache" in property_.needs for property_ in PROPERTIES if property_.name in killers):
+        needs.append("cache")
+    placings = [] if supports.placings == ("none",) else supports.placings
     return {
-        "masks": [mask for mask in MASKS if _shows(fault, {"mask": (mask,)})],
-        "needs": [need for need, fields in _WITHOUT.items() if not _shows(fault, fields)],
-        "killers": list(killers),
+        "masks": [mask for mask in supports.masks if _shows(fault, {"mask": (mask,)})],
+        "placings": [placing for placing in placings if _shows(fault, {"placing": (placing,)})],
+        "needs": needs,
+        "killers": killers,
         "killers_without_weights": [kill.property for kill in kills(fault, black_box)],
     }
 
@@ -52,5 +62,6 @@ def read() -> dict[str, dict[str, Any]]:
 
 
 def _shows(fault: type[Fault], fields: dict[str, tuple[Any, ...]]) -> bool:
-    random = Random(f"{name_of(fault)} {fields}")
-    return any(fault.visible(sample(random, fields)) for _ in range(_CASES))
+    random, taken = Random(f"{name_of(fault)} {fields}"), subject_of(fault).supports.fields()
+    narrowed = {**taken, **{name: [v for v in values if v in taken.get(name, values)] for name, values in fields.items()}}
+    return all(narrowed.values()) and any(fault.visible(sample(random, narrowed)) for _ in range(_CASES))

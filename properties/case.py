@@ -23,9 +23,14 @@ MASKS = (
     "head",  # [B, h, T, S]: likewise, for every head its own
     "empty",  # [B, h, T, S]: some queries see no key
 )
-HIDING = tuple(mask for mask in MASKS if mask not in ("none", "full"))
+SAID_OTHERWISE = (  # for a subject that declares them, and makes the mask itself from what it is told
+    "prefix",  # the number of tokens [B] at the beginning that see each other both ways; all else is causal
+    "documents",  # the number [B, T] of each token's document: causal within each, and nothing between them
+)
+ALL_MASKS = MASKS + SAID_OTHERWISE
+HIDING = tuple(mask for mask in ALL_MASKS if mask not in ("none", "full"))
 EXPLICIT = tuple(mask for mask in MASKS if mask != "none" and not mask.startswith("is_causal"))  # all said by a tensor
-CAUSAL = tuple(mask for mask in MASKS if "causal" in mask)
+CAUSAL = (*(mask for mask in MASKS if "causal" in mask), "documents")
 ENCODINGS = (
     "bool",  # True = may attend
     "additive",  # 0 or -inf
@@ -38,6 +43,18 @@ LAYOUTS = (
 )  # of x and context: as made, batch and tokens swapped in memory, every other feature
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 ALIGNMENTS = ("bottom_right", "top_left")  # of the triangle that the flag `is_causal` stands for, where T != S
+PLACINGS = (  # what lets a query know where a key stands: see `properties.mechanisms`
+    "none",
+    "rotary",  # feature i turns with feature i + width/2
+    "rotary_interleaved",  # feature 2i turns with feature 2i + 1
+    "alibi",
+    "relative_bias",
+)
+POSITIONS = (
+    "counted",  # none are given: 0, 1, 2, ...
+    "offset",  # 7, 8, 9, ...
+    "given",  # of each sample its own, growing, with gaps
+)
 
 _STREAMS = ("inputs", "weights", "mask", "law")  # each with its own random numbers: changing one leaves the others as they were
 
@@ -65,6 +82,18 @@ class Case:
     score_scale: float = 1.0
     alignment: str = "bottom_right"  # of the causal flag: not drawn, a convention of the subject, as are
     biases: str = "qkvo"  # the projections that have one, if there is a bias
+    # Mechanisms: drawn for a subject that declares them.
+    window: int | None = None  # how many tokens a query sees, itself and those before it; None: all
+    soft_cap: float | None = None  # the scores stay between this and its negative
+    placing: str = "none"
+    rotary_width: int | None = None  # features of a head that are rotated, the first ones; None: all
+    stretch: float = 1.0  # rotary positions are divided by this
+    positions: str = "counted"
+    sinks: bool = False  # every head has a score for attending to nothing
+    qk_norm: bool = False  # queries and keys are brought to one size before they are compared
+    prefill: int = 0  # with a cache: so many tokens at once, ...
+    chunk: int = 1  # ... and then so many at a time
+    spare: int | None = None  # slots that the cache has besides those that are filled; None: it grows
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,7 +104,20 @@ class Case:
             raise ValueError(f"Case: num_kv_heads={self.g} must divide num_heads={self.num_heads}")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"Case: dropout must lie in [0, 1), got {self.dropout}")
-        choices = {"mask": MASKS, "encoding": ENCODINGS, "layout": LAYOUTS, "dtype": DTYPES, "alignment": ALIGNMENTS}
+        for name in ("window", "soft_cap", "rotary_width", "stretch", "chunk"):
+            if (size := getattr(self, name)) is not None and size <= 0:
+                raise ValueError(f"Case: {name} must be positive, got {size}")
+        if self.placing.startswith("rotary") and (self.rotary_width or self.d_head) % 2:
+            raise ValueError(f"Case: features turn in pairs, rotary_width={self.rotary_width or self.d_head} is odd")
+        choices = {
+            "mask": ALL_MASKS,
+            "encoding": ENCODINGS,
+            "layout": LAYOUTS,
+            "dtype": DTYPES,
+            "alignment": ALIGNMENTS,
+            "placing": PLACINGS,
+            "positions": POSITIONS,
+        }
         if not set(self.biases) <= set("qkvo"):
             raise ValueError(f"Case: biases={self.biases!r} must be letters of 'qkvo'")
         for name, known in choices.items():
@@ -98,6 +140,12 @@ class Case:
     @property
     def d_model(self) -> int:
         return self.num_heads * self.d_head
+
+    def chunks(self) -> list[int]:
+        """How many tokens come at a time, where a cache is filled: the first `prefill` at once, the rest by `chunk`."""
+        first = min(self.prefill, self.T)
+        rest = self.T - first
+        return [first] * (first > 0) + [self.chunk] * (rest // self.chunk) + [rest % self.chunk] * (rest % self.chunk > 0)
 
     def generator(self, stream: str) -> torch.Generator:
         """Return the random numbers of this case for one purpose, from their beginning; never torch's global ones."""
@@ -125,6 +173,17 @@ FIELDS: Mapping[str, tuple[Any, ...]] = {
     "score_scale": (1.0, 30.0, 1000.0),
     "alignment": ("bottom_right",),
     "biases": ("qkvo",),
+    "window": (None,),
+    "soft_cap": (None,),
+    "placing": ("none",),
+    "rotary_width": (None,),
+    "stretch": (1.0,),
+    "positions": ("counted",),
+    "sinks": (False,),
+    "qk_norm": (False,),
+    "prefill": (0,),
+    "chunk": (1,),
+    "spare": (None,),
 }
 _NUM_HEADS: Mapping[int | None, tuple[int, ...]] = {None: (1, 2, 3, 4), 1: (2, 3), 2: (4, 6)}  # of FIELDS, by num_kv_heads
 

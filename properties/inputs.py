@@ -7,14 +7,17 @@ of the case too: laws refrain from a change that would make it or break it.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from properties.case import Case
+from properties.mechanisms import BUCKETS, Mechanisms, position_bias, qk_norm, rotate
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class Weights:
     b_k: Tensor | None = None
     b_v: Tensor | None = None
     b_o: Tensor | None = None  # [d]
+    # Of mechanisms, see `properties.mechanisms`.
+    n_q: Tensor | None = None  # [d_head], what normalised queries are multiplied by
+    n_k: Tensor | None = None  # [d_head]
+    sinks: Tensor | None = None  # [h]
+    table: Tensor | None = None  # [BUCKETS, h], a relative bias
 
     def items(self) -> list[tuple[str, Tensor]]:
         """Names and tensors of those that are there."""
@@ -51,6 +59,11 @@ class Inputs:
     num_kv_heads: int
     dropout: float = 0.0
     alignment: str = "bottom_right"  # of the flag
+    mechanisms: Mechanisms = Mechanisms()
+    positions: Tensor | None = None  # [B, T], whole numbers; None: as they are counted
+    documents: Tensor | None = None  # [B, T], which document a token belongs to; tokens of others are hidden
+    prefix: Tensor | None = None  # [B], how many tokens at the beginning see each other both ways; the rest is causal
+    past: int = 0  # how many tokens a cache holds that come before x, for a mask over both
 
     # Sizes.
 
@@ -73,12 +86,26 @@ class Inputs:
     def d_head(self) -> int:
         return self.weights.w_q.shape[0] // self.num_heads
 
+    def compared(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys as they are compared, normalised and rotated, and the values, float64 `[B, h, T or S, d_head]`."""
+        w, (queries, keys) = self.to(torch.float64).weights, self.places()
+        q, k, v = self.projected()
+        return rotate(qk_norm(q, w.n_q), queries, self.mechanisms), rotate(qk_norm(k, w.n_k), keys, self.mechanisms), v
+
     def projected(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every query head, float64 `[B, h, T or S, d_head]`."""
         full = self.to(torch.float64).ungrouped()
         w = full.weights
         q, k, v = project(full.x, w.w_q, w.b_q), project(full.keys, w.w_k, w.b_k), project(full.keys, w.w_v, w.b_v)
         return split_heads(q, self.d_head), split_heads(k, self.d_head), split_heads(v, self.d_head)
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        """The positions of queries `[B, T]` and keys `[B, S]`; where they are counted, the last query stands at the last key."""
+        B, _, T, S = self.scores_shape
+        if self.positions is not None:
+            return self.positions, self.positions
+        counted = torch.arange(S).expand(B, S)
+        return torch.arange(S - T, S).expand(B, T), counted
 
     # What the mask says.
 
@@ -87,7 +114,25 @@ class Inputs:
         bias = torch.zeros(self.scores_shape, dtype=torch.float64)
         if self.mask is not None:
             bias = bias.masked_fill(~self.mask, -math.inf) if self.mask.dtype == torch.bool else bias + self.mask
-        return bias.masked_fill(~causal(*self.scores_shape[2:], self.alignment), -math.inf) if self.is_causal else bias
+        table = None if self.weights.table is None else self.weights.table.to(torch.float64)
+        added = position_bias(*self.places(), self.num_heads, self.mechanisms, table)
+        hidden = self._hidden_by_position()
+        bias = bias if added is None else bias + added
+        return bias if hidden is None else bias.masked_fill(hidden, -math.inf)
+
+    def _hidden_by_position(self) -> Tensor | None:
+        """What the causal flag, a prefix, documents and a window hide, bool, broadcasts to `[B, h, T, S]`; None: nothing."""
+        T, S = self.scores_shape[2:]
+        hidden = []
+        if self.is_causal or self.prefix is not None:
+            hidden.append(~causal(T, S, self.alignment))
+        if self.prefix is not None:
+            hidden[-1] = hidden[-1] & (torch.arange(S) >= self.prefix[:, None, None, None])  # [B, 1, 1, S]
+        if self.documents is not None:
+            hidden.append(self.documents[:, None, :, None] != self.documents[:, None, None, :])
+        if (window := self.mechanisms.window) is not None:
+            hidden.append(causal(T, S).tril(S - T - window))
+        return functools.reduce(torch.logical_or, hidden) if hidden else None
 
     def visible(self) -> Tensor:
         """Which key which query may attend to, bool `[B, h, T, S]`."""
@@ -106,6 +151,9 @@ class Inputs:
             x=self.x[index],
             context=None if self.context is None else self.context[index],
             mask=self.mask if self.mask is None or self.mask.dim() == 2 else _take(self.mask, 0, index),
+            positions=None if self.positions is None else self.positions[index],
+            documents=None if self.documents is None else self.documents[index],
+            prefix=None if self.prefix is None else self.prefix[index],
         )
 
     def take_queries(self, index: Tensor) -> Inputs:
@@ -119,8 +167,26 @@ class Inputs:
         return replace(self, context=self.context[:, index], mask=self._mask_of(None, index))
 
     def take_tokens(self, index: Tensor) -> Inputs:
-        """Keep these tokens, as queries and as keys. Self-attention only; with the causal flag, only a prefix."""
-        return replace(self, x=self.x[:, index], mask=self._mask_of(index, index))
+        """Keep these tokens, as queries and as keys. Self-attention only; where order matters, only from the beginning."""
+        return replace(
+            self,
+            x=self.x[:, index],
+            mask=self._mask_of(index, index),
+            positions=None if self.positions is None else self.positions[:, index],
+            documents=None if self.documents is None else self.documents[:, index],
+        )
+
+    def piece(self, begin: int, end: int) -> Inputs:
+        """The tokens from `begin` up to `end`, as a cache is handed them that holds those before; the mask is over all so far."""
+        new, all_so_far = torch.arange(begin, end), torch.arange(end)
+        whole = self.take_tokens(all_so_far)
+        return replace(
+            whole,
+            x=self.x[:, begin:end],
+            mask=self._mask_of(new, all_so_far),
+            positions=None if self.positions is None else self.positions[:, begin:end],
+            past=begin,
+        )
 
     def aligned_queries(self, number: int) -> Tensor:
         """The indices of so many queries, at the end or the beginning: where the causal flag, for them alone, means the same."""
@@ -141,8 +207,9 @@ class Inputs:
     def permute_query_heads(self, order: Tensor) -> Inputs:
         """Put the query heads in this order, and leave the key/value heads as they are."""
         w, features = self.weights, self._features(order)
-        moved = {n: value[features] for n, value in w.items() if n in {"w_q", "b_q"}}
+        moved: dict[str, Any] = {n: value[features] for n, value in w.items() if n in {"w_q", "b_q"}}
         mask = self.mask if self.mask is None or self.mask.dim() == 2 else _take(self.mask, 1, order)
+        moved |= {"sinks": None if w.sinks is None else w.sinks[order], "table": None if w.table is None else w.table[:, order]}
         return replace(self, weights=replace(w, w_o=w.w_o[:, features], **moved), mask=mask)
 
     def only_head(self, head: int) -> Inputs:
@@ -260,7 +327,8 @@ class Inputs:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything handed to the subject, by name."""
-        named = {"x": self.x, "context": self.context, "mask": self.mask, **dict(self.weights.items())}
+        given = {name: getattr(self, name) for name in ("x", "context", "mask", "positions", "documents", "prefix")}
+        named: dict[str, Tensor | None] = {**given, **dict(self.weights.items())}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def _features(self, heads: Tensor) -> Tensor:
@@ -319,9 +387,51 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float64, score_scale: flo
     if case.bias:
         biases = {n: normal(parameters, width, size=sizes[n]) for n, width in widths.items()}
         weights |= {f"b_{n}": biases[n] for n in case.biases}
-    flag = case.mask.startswith("is_causal")
-    inputs = Inputs(x, context, Weights(**weights), _make_mask(case), flag, h, g, case.dropout, case.alignment)
+    if case.qk_norm:
+        weights |= {name: 1 + 0.5 * normal(parameters, d_head) for name in ("n_q", "n_k")}
+    if case.sinks:
+        weights["sinks"] = normal(parameters, h)
+    if case.placing == "relative_bias":
+        weights["table"] = normal(parameters, BUCKETS, h)
+    inputs = Inputs(
+        x,
+        context,
+        Weights(**weights),
+        _make_mask(case),
+        case.mask.startswith("is_causal") or case.mask == "documents",
+        h,
+        g,
+        case.dropout,
+        case.alignment,
+        Mechanisms.of(case),
+        positions=_positions(case),
+        documents=_documents(case),
+        prefix=_prefix(case),
+    )
     return inputs.to(dtype).laid_out(case.layout)
+
+
+def _positions(case: Case) -> Tensor | None:
+    if case.positions == "counted":
+        return None
+    counted = torch.arange(case.T).expand(case.batch, -1)
+    if case.positions == "offset":
+        return counted + 7
+    return torch.randint(1, 4, (case.batch, case.T), generator=case.generator("mask")).cumsum(1)
+
+
+def _documents(case: Case) -> Tensor | None:
+    """Documents of one token or more, the first of them number 0."""
+    if case.mask != "documents":
+        return None
+    begins = torch.rand(case.batch, case.T, generator=case.generator("mask")) < 0.5
+    return begins.long().cumsum(1) - begins[:, :1].long()
+
+
+def _prefix(case: Case) -> Tensor | None:
+    if case.mask != "prefix":
+        return None
+    return torch.randint(0, case.T + 1, (case.batch,), generator=case.generator("mask"))
 
 
 def _make_mask(case: Case) -> Tensor | None:
@@ -338,7 +448,7 @@ def _visible(case: Case) -> Tensor | None:
     B, h, T, S = case.batch, case.num_heads, case.T, case.S
     random = case.generator("mask")
     match case.mask:
-        case "none" | "is_causal":
+        case "none" | "is_causal" | "prefix" | "documents":
             return None
         case "full":
             return torch.ones(1, h, T, S, dtype=torch.bool)

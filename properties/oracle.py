@@ -11,6 +11,7 @@ from torch import Tensor
 
 from properties.case import Case
 from properties.inputs import Inputs, make_inputs, project
+from properties.mechanisms import QK_NORM_EPS, ROTARY_BASE, soft_cap
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,18 @@ class Truth:
 
 
 def attend(inputs: Inputs) -> Truth:
-    """Compute softmax(q k^T / sqrt(d_head) + mask) v for every sample, head and query on its own, from the visible keys alone."""
+    """Compute softmax(q k^T / sqrt(d_head) + mask) v for every sample, head and query on its own, from the visible keys alone.
+
+    With what mechanisms the inputs have: q and k normalised, then rotated; the product capped, then the bias added; and a sink as
+    one more score in the softmax.
+    """
     inputs = inputs.to(torch.float64)
     B, h, T, S = inputs.scores_shape
-    w, d_head, group = inputs.weights, inputs.d_head, h // inputs.num_kv_heads
+    w, d_head, group, given = inputs.weights, inputs.d_head, h // inputs.num_kv_heads, inputs.mechanisms
     q, k, v = project(inputs.x, w.w_q, w.b_q), project(inputs.keys, w.w_k, w.b_k), project(inputs.keys, w.w_v, w.b_v)
+    if w.n_q is not None or given.placing.startswith("rotary"):
+        places = inputs.places()
+        q, k = _prepared(q, w.n_q, places[0], inputs), _prepared(k, w.n_k, places[1], inputs)
     q = q / math.sqrt(d_head)
     bias = inputs.bias()
     seen = (bias > -math.inf).tolist()
@@ -38,13 +46,10 @@ def attend(inputs: Inputs) -> Truth:
             queries, keys, mixed = q[b, :, own].unbind(), k[b, :, shared], v[b, :, shared]
             values.append(mixed)
             for query, row_bias, row_seen in zip(queries, bias[b, i].unbind(), seen[b][i], strict=True):
-                if all(row_seen):
-                    row = (keys @ query + row_bias).softmax(0)
-                    outputs.append(row @ mixed)
-                elif any(row_seen):
-                    some = torch.tensor([s for s in range(S) if row_seen[s]])
-                    share = (keys[some] @ query + row_bias[some]).softmax(0)
-                    row = share.new_zeros(S).index_copy(0, some, share)
+                if any(row_seen):
+                    some = slice(None) if all(row_seen) else torch.tensor([s for s in range(S) if row_seen[s]])
+                    share = _softmax(soft_cap(keys[some] @ query, given.soft_cap) + row_bias[some], w.sinks, i)
+                    row = share if all(row_seen) else share.new_zeros(S).index_copy(0, torch.as_tensor(some), share)
                     outputs.append(share @ mixed[some])
                 else:
                     row = keys.new_zeros(S)
@@ -63,6 +68,35 @@ def attend(inputs: Inputs) -> Truth:
 def truth(case: Case, dtype: torch.dtype = torch.float64) -> Truth:
     """The truth about the inputs of a case, after they were rounded to `dtype`."""
     return attend(make_inputs(case, dtype))
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None, head: int) -> Tensor:
+    if sinks is None:
+        return scores.softmax(0)
+    return torch.cat([scores, sinks[head : head + 1]]).softmax(0)[:-1]
+
+
+def _prepared(vectors: Tensor, scale: Tensor | None, positions: Tensor, inputs: Inputs) -> Tensor:
+    """Normalise and rotate queries or keys, [B, n, heads*d_head], each head of each token on its own."""
+    given, d_head = inputs.mechanisms, inputs.d_head
+    width = given.rotary_width or d_head
+    samples = []
+    for sample, places in zip(vectors, positions.tolist(), strict=True):
+        tokens = []
+        for token, place in zip(sample, places, strict=True):
+            heads = []
+            for head in token.split(d_head):
+                f = list((head if scale is None else head / (head.square().mean() + QK_NORM_EPS).sqrt() * scale).unbind())
+                if given.placing.startswith("rotary"):
+                    for i in range(width // 2):
+                        a, b = (i, i + width // 2) if given.placing == "rotary" else (2 * i, 2 * i + 1)
+                        angle = place / given.stretch * ROTARY_BASE ** (-2 * i / width)
+                        cos, sin = math.cos(angle), math.sin(angle)
+                        f[a], f[b] = f[a] * cos - f[b] * sin, f[a] * sin + f[b] * cos
+                heads.append(torch.stack(f))
+            tokens.append(torch.cat(heads))
+        samples.append(torch.stack(tokens))
+    return torch.stack(samples) if samples else vectors
 
 
 def _features(head: int, d_head: int) -> slice:

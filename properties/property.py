@@ -70,26 +70,7 @@ class Property:
 
     def _fields(self, subject: Subject) -> Mapping[str, Collection[Any]]:
         """The values that the fields of a case may have, of every field that is restricted by the law or by the subject."""
-        s = subject.supports
-        declared: dict[str, Collection[Any]] = {
-            "mask": s.masks,
-            "encoding": s.encodings,
-            "dtype": s.dtypes,
-            "alignment": (s.causal_alignment,),
-            "biases": (s.biases or "qkvo",),  # without a bias it is all one
-        }
-        if not s.cross_attention:
-            declared["keys"] = (None,)
-        if not s.grouped_heads:
-            declared["num_kv_heads"] = (None,)
-        if not s.bias:
-            declared["bias"] = (False,)
-        if not s.dropout:
-            declared["dropout"] = (0.0,)
-        if s.num_heads:
-            declared["num_heads"] = s.num_heads
-        if s.d_heads:
-            declared["d_head"] = s.d_heads
+        declared = subject.supports.fields()
         fields = {}
         for name in [*declared, *self.where]:
             usual = declared.get(name, FIELDS[name])

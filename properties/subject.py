@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from properties.sensitivity import measured_bounds
 from properties.supports import Supports
 from properties.surroundings import Settings, seeded
 from properties.time_limit import OutOfTime
+
+Answer = TypeVar("Answer")
 
 _NOT_ITS_DOING = (KeyboardInterrupt, OutOfTime)
 
@@ -47,12 +50,22 @@ class LoadedModule:
     run_stored: Callable[[Inputs], Result]  # in evaluation, with the weights it holds
 
 
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """One sequence, handed to a layer with a cache piece by piece: what a subject gives that declares `cache`."""
+
+    step: Callable[[Inputs], Result]  # the next tokens; `inputs.past` are cached, and the mask is over them and the new ones
+    reorder: Callable[[Tensor], None] | None = None  # sample i goes on from what sample index[i] was
+    reset: Callable[[], None] | None = None  # forget everything, and begin again
+
+
 @dataclass(frozen=True)
 class Layer:
     """One layer of a subject, built for certain sizes; call it with inputs of these sizes."""
 
     run: Callable[[Inputs, bool], Result]  # the inputs, by the conventions that the subject declares, and whether to train
     module: LoadedModule | None = None
+    decoding: Callable[[Inputs], Decoding] | None = None  # begins one, for all the inputs that are to come
     supports: Supports = field(default_factory=Supports)  # filled in by the subject
 
     def __call__(
@@ -63,24 +76,40 @@ class Layer:
         Gradients only where asked for; `stored`: with the weights that the module holds, not those of the inputs. What it
         changes of torch's settings is put back, and is a failure where the call is `watched`.
         """
+        said = to_subject(inputs, self.supports)
         with torch.set_grad_enabled(grad):
-            before, changed = Settings.now(), []
-            try:
-                said = to_subject(inputs, self.supports)
-                result = self.module.run_stored(said) if stored and self.module else self.run(said, training)
-            except (Broken, *_NOT_ITS_DOING):
-                raise
-            except BaseException as error:
-                raise Broken(f"it raised {type(error).__name__}: {error}") from error
-            finally:
-                changed = before.restore()
+            run_stored = self.module.run_stored if stored and self.module else None
+            result, changed = _asked(lambda: run_stored(said) if run_stored else self.run(said, training))
         if watched and changed:
             raise Broken(f"it changed {', and '.join(changed)}, and left it so")
+        return self._checked(result, inputs)
+
+    def decode(self, inputs: Inputs) -> Decoding:
+        """Begin to hand it these inputs piece by piece. What it does is checked as a call is, and its cache as it declares."""
+        if self.decoding is None:
+            raise Broken("it declares a cache, and has none")
+        begin = self.decoding
+        decoding, _ = _asked(lambda: begin(to_subject(inputs, self.supports)))
+
+        def step(piece: Inputs) -> Result:
+            with torch.no_grad():
+                result, _ = _asked(lambda: decoding.step(to_subject(piece, self.supports)))
+            return self._checked(result, piece)
+
+        reorder, reset = decoding.reorder, decoding.reset
+        return Decoding(
+            step=step,
+            reorder=(lambda index: _asked(lambda: reorder(index))[0]) if reorder else None,
+            reset=(lambda: _asked(reset)[0]) if reset else None,
+        )
+
+    def _checked(self, result: object, inputs: Inputs) -> Result:
+        """Raise `Broken` for what is no result of these inputs."""
         if not isinstance(result, Result):
             raise Broken(f"it returned {_kind(result)}, not a Result")
         B, h, T, S = inputs.scores_shape
         _check("output", result.output, (B, T, inputs.x.shape[2]), inputs.x)
-        if result.weights is None or not self.supports.weights:
+        if result.weights is None or not self.supports.weights or inputs.past:
             return Result(result.output)
         _check("weights", result.weights, (B, h, T, S), inputs.x)
         return Result(result.output, weights_from_subject(result.weights, inputs, self.supports))
@@ -153,6 +182,20 @@ class Subject:
             return result.output, result.weights
 
         return measured_bounds(run, inputs, precision)
+
+
+def _asked(question: Callable[[], Answer]) -> tuple[Answer, list[str]]:
+    """What the subject answers, and which of torch's settings it changed on the way; whatever it raises is its failure."""
+    before = Settings.now()
+    changed: list[str] = []
+    try:
+        return question(), changed
+    except (Broken, *_NOT_ITS_DOING):
+        raise
+    except BaseException as error:
+        raise Broken(f"it raised {type(error).__name__}: {error}") from error
+    finally:
+        changed += before.restore()
 
 
 def _kind(value: object) -> str:

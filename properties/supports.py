@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 
-from properties.case import ALIGNMENTS, DTYPES, ENCODINGS, EXPLICIT, MASKS
+from properties.case import ALIGNMENTS, ALL_MASKS, DTYPES, ENCODINGS, EXPLICIT, MASKS, PLACINGS, POSITIONS, SAID_OTHERWISE
 
 EMPTY_ROWS = ("zero", "nan", "uniform", "undefined")
 POLARITIES = ("attend", "hide")
@@ -40,7 +41,7 @@ class Supports:
     """What a subject declares. By default everything there is, by the conventions of `attn`."""
 
     # Masks.
-    masks: Collection[str] = MASKS  # of `properties.case.MASKS`; by default all that `mask_shape` can say
+    masks: Collection[str] = MASKS  # of `properties.case.ALL_MASKS`; by default all that `mask_shape` can say
     encodings: Collection[str] = ENCODINGS  # of masks
     mask_shape: str = "broadcast"  # of MASK_SHAPES: the one shape in which it is handed every mask
     polarity: str = "attend"  # of POLARITIES: what True in a boolean mask means
@@ -69,10 +70,26 @@ class Supports:
     gradients: bool = True
     module: bool = True  # is a module, whose parameters can be listed, saved and loaded
     loads_weights: bool = True  # it can be given weights; False: a black box, with weights of its own
-    positions: bool = False  # where a token stands matters: rotary positions, a relative bias, ...
+    positions: bool = False  # where a token stands matters, in a way that is none of the `placings`
+
+    # Mechanisms: what it can be built with (`inputs.mechanisms`), or, where there is only one value, always has.
+    placings: Collection[str] = ("none",)  # of `properties.case.PLACINGS`
+    rotary_widths: Collection[int | None] = (None,)  # features of a head that are rotated; None: all
+    stretches: Collection[float] = (1.0,)  # what rotary positions are divided by
+    explicit_positions: bool = False  # it takes `inputs.positions`, [B, T]
+    windows: Collection[int | None] = (None,)  # how many tokens a query sees, with itself
+    soft_caps: Collection[float | None] = (None,)  # of the scaled scores, before any mask or bias
+    sinks: bool = False  # has a score for attending to nothing, `inputs.weights.sinks`
+    qk_norm: bool = False  # normalises queries and keys, by `inputs.weights.n_q` and `n_k`
+
+    # A cache: a subject that has one gives `Layer.decoding`.
+    cache: bool = False
+    reorders: bool = False  # its samples can be put in another order, as beam search does
+    static_cache: bool = False  # it can be made for a number of tokens, `inputs.capacity`
 
     def __post_init__(self) -> None:
-        for name, values in (("masks", MASKS), ("encodings", ENCODINGS), ("dtypes", DTYPES)):
+        lists = {"masks": ALL_MASKS, "encodings": ENCODINGS, "dtypes": DTYPES, "placings": PLACINGS}
+        for name, values in lists.items():
             given = getattr(self, name)
             chosen = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
             if not chosen or not set(chosen) <= set(values):
@@ -94,6 +111,11 @@ class Supports:
             whole = isinstance(sizes, Iterable) and all(isinstance(size, int) and size >= 1 for size in sizes)
             if not whole or isinstance(sizes, str):
                 raise ValueError(f"Supports: {name} must be positive whole numbers, like (8, 16), got {sizes!r}")
+            object.__setattr__(self, name, tuple(sizes))
+        for name in ("rotary_widths", "stretches", "windows", "soft_caps"):
+            sizes = getattr(self, name)
+            if not isinstance(sizes, Sequence) or not sizes or not all(size is None or size > 0 for size in sizes):
+                raise ValueError(f"Supports: {name} must be positive numbers, or None for without, like (None, 4), got {sizes!r}")
             object.__setattr__(self, name, tuple(sizes))
         if not isinstance(self.biases, str) or not set(self.biases) <= set("qkvo"):
             raise ValueError(f"Supports: biases must be letters of 'qkvo', or '', got {self.biases!r}")
@@ -121,13 +143,14 @@ class Supports:
 
     def _check_masks(self) -> None:
         if self.always_causal:
-            causal = tuple(mask for mask in self.masks if mask.startswith("is_causal"))
+            causal = tuple(mask for mask in self.masks if mask.startswith("is_causal") or mask in SAID_OTHERWISE)
             if causal != self.masks and self.masks != MASKS:
                 raise ValueError(
-                    f"Supports: if always_causal, masks must be some of is_causal, is_causal+padding, got {self.masks}"
+                    f"Supports: if always_causal, masks must be some of is_causal, is_causal+padding, prefix, documents, "
+                    f"got {self.masks}"
                 )
             object.__setattr__(self, "masks", causal)
-        can_say = (*MASK_SHAPES[self.mask_shape], *(["full"] if self.encodings == ("bool",) else []))
+        can_say = (*MASK_SHAPES[self.mask_shape], *(["full"] if self.encodings == ("bool",) else []), *SAID_OTHERWISE)
         unsaid = [mask for mask in self.masks if mask not in can_say]
         if unsaid and self.masks != MASKS and not self.always_causal:
             raise ValueError(
@@ -145,6 +168,42 @@ class Supports:
             if (given := getattr(self, f.name)) != getattr(usual, f.name)
         }
 
+    def fields(self) -> dict[str, Collection[Any]]:
+        """The values of the fields of a `Case` that it takes part in, of every field in which it does not take all."""
+        taken: dict[str, Collection[Any]] = {
+            "mask": self.masks,
+            "encoding": self.encodings,
+            "dtype": self.dtypes,
+            "alignment": (self.causal_alignment,),
+            "biases": (self.biases or "qkvo",),  # without a bias it is all one
+            "placing": self.placings,
+            "rotary_width": self.rotary_widths,
+            "stretch": self.stretches,
+            "window": self.windows,
+            "soft_cap": self.soft_caps,
+            "sinks": (self.sinks,),
+            "qk_norm": (self.qk_norm,),
+        }
+        if not self.cross_attention:
+            taken["keys"] = (None,)
+        if not self.grouped_heads:
+            taken["num_kv_heads"] = (None,)
+        if not self.bias:
+            taken["bias"] = (False,)
+        if not self.dropout:
+            taken["dropout"] = (0.0,)
+        if self.num_heads:
+            taken["num_heads"] = self.num_heads
+        if self.d_heads:
+            taken["d_head"] = self.d_heads
+        if self.explicit_positions:
+            taken["positions"] = POSITIONS
+        if self.cache:
+            taken |= {"prefill": (0, 1, 2, 3), "chunk": (1, 2, 3)}
+        if self.static_cache:
+            taken["spare"] = (None, 0, 1, 2)
+        return taken
+
     # What laws need, besides what is declared as such.
 
     @property
@@ -161,7 +220,36 @@ class Supports:
 
     @property
     def unordered(self) -> bool:
+        placed = self.positions or self.placings != ("none",) or self.windows != (None,) or self.explicit_positions
+        return not placed and not set(self.masks) & set(SAID_OTHERWISE)
+
+    @property
+    def ordered(self) -> bool:
+        return not self.unordered
+
+    @property
+    def known_positions(self) -> bool:
         return not self.positions
+
+    @property
+    def whole_rows(self) -> bool:
+        return not self.sinks
+
+    @property
+    def plain_scores(self) -> bool:
+        return self.placings == ("none",) and self.soft_caps == (None,) and not (self.sinks or self.qk_norm)
+
+    @property
+    def windowed(self) -> bool:
+        return self.windows != (None,)
+
+    @property
+    def capped(self) -> bool:
+        return self.soft_caps != (None,)
+
+    @property
+    def equal_heads(self) -> bool:
+        return "alibi" not in self.placings
 
     @property
     def formula(self) -> bool:
@@ -183,7 +271,7 @@ class Supports:
     def lacks(self, need: str) -> str:
         """Say what is missing for a law that needs this."""
         if need == "formula":
-            need = "loads_weights" if not self.loads_weights else "unordered"
+            need = "loads_weights" if not self.loads_weights else "known_positions"
         return _LACKS[need]
 
 
@@ -195,6 +283,19 @@ _LACKS = {
     "module": "it is not a module",
     "loads_weights": "its weights cannot be set",
     "unordered": "where a token stands matters to it",
+    "ordered": "where a token stands does not matter to it",
+    "known_positions": "where a token stands matters to it, and how is not declared",
+    "whole_rows": "its sinks take a share of every row",
+    "plain_scores": "its scores are more than products of queries and keys",
+    "windowed": "it has no window",
+    "capped": "it has no soft cap",
+    "equal_heads": "its heads are not alike",
+    "cache": "it has no cache",
+    "reorders": "its cache cannot be reordered",
+    "static_cache": "its cache has no fixed capacity",
+    "explicit_positions": "it takes no positions",
+    "sinks": "it has no sinks",
+    "qk_norm": "it does not normalise queries and keys",
     "declared_empty_rows": "what an empty row gives is undefined",
     "finite_empty_rows": "an empty row is not declared to be finite",
     "ignores_nonfinite_hidden": "it does not promise to ignore NaN in hidden tokens",

@@ -39,7 +39,9 @@ class Mistakes:
 
 def _possible(measured: dict[str, Any], subject: Subject) -> bool:
     supports = subject.supports
-    return bool(set(measured["masks"]) & set(supports.masks)) and all(getattr(supports, need) for need in measured["needs"])
+    masks = set(measured["masks"]) & set(supports.masks)
+    placings = not measured["placings"] or set(measured["placings"]) & set(supports.placings)
+    return bool(masks and placings) and all(getattr(supports, need) for need in measured["needs"])
 
 
 @functools.cache

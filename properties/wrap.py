@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from properties.signatures import (
     needs_nothing,
     takes,
 )
-from properties.subject import Broken, Layer, LoadedModule, Result, Subject
+from properties.subject import Broken, Decoding, Layer, LoadedModule, Result, Subject
 from properties.supports import MASK_SHAPES, Supports
 from properties.surroundings import seeded, undisturbed
 from properties.time_limit import TIME_LIMIT, time_limit
@@ -182,6 +182,7 @@ def of_module(
     parameters: Parameters,
     arguments: Callable[[Inputs], Arguments],
     result: Callable[[Any], Result] | None = None,
+    caching: Callable[[nn.Module, Inputs], Caching] | None = None,
     supports: Supports | None = None,
 ) -> Subject:
     """Return the subject for a module with its own way of being built, loaded and called: a small adapter.
@@ -193,19 +194,34 @@ def of_module(
         parameters: the weights under the names and in the shapes of the module's parameters, made by differentiable operations.
         arguments: what to call the module with, positional and by name.
         result: what to make of what it returns; by default that is the output, or (output, weights).
+        caching: for a module that declares `cache`: make a cache for these inputs, and say how it is called with it.
 
     The weights are put in for the time of a call (`torch.func.functional_call`), after `module.train()` or `eval()`: a module
     that folds its weights on a change of mode folds those it was made with.
     """
 
     def layer(inputs: Inputs) -> Layer:
-        return _layer(build(inputs), parameters, arguments, result or _result)
+        return _layer(build(inputs), parameters, arguments, result or _result, caching)
 
     return Subject(name=name, build=layer, supports=supports or Supports())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Caching:
+    """A cache, and how a module is called with it; for `of_module`."""
+
+    arguments: Callable[[Inputs], Arguments]  # for the next tokens: `inputs.past` are cached, `inputs.mask` is over all so far
+    returned: Callable[[Any], None] = lambda returned: None  # sees what a call returned, if the cache is handed back in it
+    reorder: Callable[[Tensor], None] | None = None  # let sample i go on from what sample index[i] was
+    reset: Callable[[], None] | None = None  # forget everything
+
+
 def _layer(
-    module: object, parameters: Parameters, arguments: Callable[[Inputs], Arguments], result: Callable[[Any], Result]
+    module: object,
+    parameters: Parameters,
+    arguments: Callable[[Inputs], Arguments],
+    result: Callable[[Any], Result],
+    caching: Callable[[nn.Module, Inputs], Caching] | None = None,
 ) -> Layer:
     if not isinstance(module, nn.Module):
         raise Broken(f"it was built as {_kind(module)}, not as a module")
@@ -223,7 +239,22 @@ def _layer(
         args, kwargs = arguments(inputs)
         return result(module.eval()(*args, **kwargs))
 
-    return Layer(run, LoadedModule(module, parameters, run_stored))
+    def decoding(whole: Inputs) -> Decoding:
+        if caching is None:
+            raise Broken("it declares a cache, and `of_module` was given no caching=")
+        module.eval()
+        cache = caching(module, whole)
+        given = dict(parameters(whole.weights))
+
+        def step(inputs: Inputs) -> Result:
+            args, kwargs = cache.arguments(inputs)
+            returned = torch.func.functional_call(module, given, args, kwargs)
+            cache.returned(returned)
+            return result(returned)
+
+        return Decoding(step=step, reorder=cache.reorder, reset=cache.reset)
+
+    return Layer(run, LoadedModule(module, parameters, run_stored), decoding if caching else None)
 
 
 class _Call:

@@ -5,19 +5,38 @@ from properties.laws import (
     batch,
     causality,
     contract,
+    decoding,
     dependence,
     heads,
     masking,
     modes,
+    positions,
     precision,
     reference,
     rows,
     symmetry,
+    variants,
 )
 from properties.property import Property
 
 PROPERTIES: tuple[Property, ...] = tuple(
     property_
-    for family in (reference, rows, symmetry, masking, causality, batch, heads, algebra, dependence, modes, contract, precision)
+    for family in (
+        reference,
+        rows,
+        symmetry,
+        masking,
+        causality,
+        batch,
+        heads,
+        algebra,
+        dependence,
+        positions,
+        decoding,
+        variants,
+        modes,
+        contract,
+        precision,
+    )
     for property_ in family.PROPERTIES
 )

@@ -35,6 +35,6 @@ def values_enter_linearly(subject: Subject, case: Case) -> None:
 
 
 PROPERTIES = (
-    Property(law=a_shift_of_all_keys_changes_nothing, needs=("formula",)),
+    Property(law=a_shift_of_all_keys_changes_nothing, needs=("formula", "plain_scores")),
     Property(law=values_enter_linearly, needs=("loads_weights",)),
 )

@@ -51,8 +51,8 @@ def every_parameter_counts(subject: Subject, case: Case) -> None:
     """Another value of any weight or bias changes the output; all but the bias of the keys, which the softmax does not see."""
     layer, inputs = subject.start(case)
     for name, weight in inputs.weights.items():
-        rows = (_choosing(inputs) if name in {"w_q", "w_k", "b_q"} else inputs.visible().any(-1)).any(1)
-        if name != "b_k":
+        rows = (_choosing(inputs) if name in {"w_q", "w_k", "b_q", "n_q", "n_k"} else inputs.visible().any(-1)).any(1)
+        if name not in {"b_k", "table"}:  # nor does it see a table that is read at one distance only
             others = (inputs.with_weights(**{name: noise}) for noise in _noises(case, weight))
             _assert_changed(subject, layer, inputs, others, rows, f"another {name}")
 

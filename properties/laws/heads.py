@@ -56,17 +56,32 @@ def grouped_heads_are_full_heads_with_repeated_weights(subject: Subject, case: C
     assert_close(layer(inputs).output, want, bound, "output of grouped heads", subject.judged(inputs)[..., None])
 
 
+def each_query_head_reads_its_own_group(subject: Subject, case: Case) -> None:
+    """Let every key/value head hold one vector of its own for all tokens: each query head returns that of its group."""
+    layer, inputs = subject.start(case)
+    inputs = inputs.with_constant_feature()
+    random = case.generator("law")
+    only_first = torch.zeros_like(inputs.weights.w_v)
+    only_first[:, 0] = torch.randn(len(only_first), generator=random, dtype=torch.float64).to(only_first.dtype)
+    b_v = inputs.weights.b_v
+    inputs = inputs.with_weights(w_v=only_first, b_v=None if b_v is None else torch.zeros_like(b_v)).with_identity_out()
+    own = inputs.ungrouped().weights.w_v[:, 0]
+    got = layer(inputs).output
+    assert_close(got, own.expand_as(got), subject.bounds(inputs).output, "merged heads", inputs.attending()[..., None])
+
+
 MORE_THAN_ONE = range(2, 1_000_000)
 
 PROPERTIES = (
-    Property(law=heads_may_be_permuted, needs=("formula",), where={"num_kv_heads": (None,)}),
+    Property(law=heads_may_be_permuted, needs=("formula", "equal_heads"), where={"num_kv_heads": (None,)}),
     Property(law=the_output_is_the_sum_of_its_heads, needs=("loads_weights",)),
     # Restricted so that the other layer, of wider or of more heads, shows nothing that the case itself does not: at d_head = 1 a
     # scale, at g = 1 a mistaken order of the key/value heads, in a batch a mask for every head that is now one for every sample.
     Property(
         law=a_head_is_a_layer_of_one_head,
-        needs=("formula", "any_heads"),
+        needs=("formula", "any_heads", "plain_scores"),
         where={"num_heads": MORE_THAN_ONE, "d_head": MORE_THAN_ONE, "batch": (1,)},
     ),
     Property(law=grouped_heads_are_full_heads_with_repeated_weights, needs=("loads_weights",), where={"num_kv_heads": (2,)}),
+    Property(law=each_query_head_reads_its_own_group, needs=("loads_weights", "whole_rows"), where={"num_kv_heads": (1, 2)}),
 )

@@ -78,5 +78,5 @@ PROPERTIES = (
     Property(law=output_is_the_formula, needs=("formula",)),
     Property(law=weights_are_the_formula, needs=("formula", "weights")),
     Property(law=gradients_are_those_of_the_formula, needs=("formula", "gradients")),
-    Property(law=two_keys_share_by_the_sigmoid, needs=("formula",), where={"mask": ("none",)}),
+    Property(law=two_keys_share_by_the_sigmoid, needs=("formula", "plain_scores"), where={"mask": ("none",)}),
 )

@@ -93,10 +93,10 @@ def outputs_stay_among_the_values(subject: Subject, case: Case) -> None:
 
 
 PROPERTIES = (
-    Property(law=rows_sum_to_one, needs=("weights",)),
+    Property(law=rows_sum_to_one, needs=("weights", "whole_rows")),
     Property(law=no_weight_is_negative, needs=("weights",)),
     Property(law=hidden_keys_get_no_weight, needs=("weights",), where={"mask": HIDING}),
     Property(law=weights_explain_the_output, needs=("weights", "loads_weights")),
-    Property(law=constant_values_come_back, needs=("loads_weights",)),
-    Property(law=outputs_stay_among_the_values, needs=("loads_weights",)),
+    Property(law=constant_values_come_back, needs=("loads_weights", "whole_rows")),
+    Property(law=outputs_stay_among_the_values, needs=("loads_weights", "whole_rows")),
 )

@@ -1,0 +1,116 @@
+"""Laws of a cache: a sequence handed over piece by piece gives the rows of one pass over the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from properties.case import Case
+from properties.compare import assert_close
+from properties.inputs import Inputs
+from properties.property import Property
+from properties.subject import Broken, Decoding, Subject
+
+
+def token_by_token_is_one_pass(subject: Subject, case: Case) -> None:
+    """Handed over one token at a time, a sequence gives the rows of one pass over it, whatever it runs into on the way."""
+    _assert_is_one_pass(subject, case, "one token at a time")
+
+
+def chunk_by_chunk_is_one_pass(subject: Subject, case: Case) -> None:
+    """Several tokens at a time give the same rows, too: several queries meet a cache that is not empty."""
+    _assert_is_one_pass(subject, case, f"{case.chunk} tokens at a time")
+
+
+def going_on_after_a_prefill_is_one_pass(subject: Subject, case: Case) -> None:
+    """A prompt at once, and what follows it in pieces, give the same rows: the way every text is generated."""
+    _assert_is_one_pass(subject, case, f"{case.prefill} tokens at once and then {case.chunk} at a time")
+
+
+def beams_take_their_past_along(subject: Subject, case: Case) -> None:
+    """After a reorder, each sample goes on from the past of the one it was made from: keys, values, and all else there is."""
+    layer, inputs = subject.start(case)
+    first, *rest = _ends(case)
+    if not rest:
+        return
+    order = torch.arange(case.batch).roll(1)
+    decoding = layer.decode(inputs)
+    if decoding.reorder is None:
+        raise Broken("it declares that its cache can be reordered, and gives no way to do it")
+    decoding.step(inputs.piece(0, first))
+    decoding.reorder(order)
+    moved = inputs.rows(order)
+    got = torch.cat([decoding.step(moved.piece(*ends)).output for ends in zip((first, *rest), rest, strict=False)], dim=1)
+    bound = subject.rounding(case).output[order, first:]
+    want = layer(moved).output[:, first:]
+    assert_close(got, want, bound, "output of the rest, after a reorder", subject.judged(moved)[:, first:, None])
+
+
+def requests_do_not_see_each_other(subject: Subject, case: Case) -> None:
+    """Two sequences that one layer serves in turns get what each would get alone."""
+    layer, inputs = subject.start(case)
+    other = inputs.with_keys(-inputs.keys)
+    ours, theirs = layer.decode(inputs), layer.decode(other)
+    rows = []
+    for begin, end in _pieces(case):
+        theirs.step(other.piece(begin, end))
+        rows.append(ours.step(inputs.piece(begin, end)).output)
+    alone = subject.layer(inputs)
+    _assert_same(subject, case, torch.cat(rows, dim=1), _decoded(alone.decode(inputs), inputs, case), "beside another request")
+
+
+def a_second_generation_is_the_first(subject: Subject, case: Case) -> None:
+    """What was generated before leaves no trace, in a new cache or in one that was reset."""
+    layer, inputs = subject.start(case)
+    want = _decoded(subject.layer(inputs).decode(inputs), inputs, case)
+    other = inputs.with_keys(-inputs.keys)
+    used = layer.decode(other)
+    _decoded(used, other, case)
+    _assert_same(subject, case, _decoded(layer.decode(inputs), inputs, case), want, "in the second generation")
+    if used.reset is not None:
+        used.reset()
+        _assert_same(subject, case, _decoded(used, inputs, case), want, "after a reset")
+
+
+def capacity_does_not_matter(subject: Subject, case: Case) -> None:
+    """How many slots a cache has changes nothing: those that nobody has written hold no keys."""
+    _assert_is_one_pass(subject, case, f"with {case.spare} slots to spare")
+
+
+def _ends(case: Case) -> list[int]:
+    return torch.tensor(case.chunks()).cumsum(0).tolist()
+
+
+def _pieces(case: Case) -> Iterator[tuple[int, int]]:
+    """Where each piece begins and ends."""
+    ends = _ends(case)
+    return zip([0, *ends], ends, strict=False)
+
+
+def _decoded(decoding: Decoding, inputs: Inputs, case: Case) -> Tensor:
+    return torch.cat([decoding.step(inputs.piece(*piece)).output for piece in _pieces(case)], dim=1)
+
+
+def _assert_is_one_pass(subject: Subject, case: Case, how: str) -> None:
+    layer, inputs = subject.start(case)
+    got = _decoded(layer.decode(inputs), inputs, case)
+    _assert_same(subject, case, got, layer(inputs).output, how)
+
+
+def _assert_same(subject: Subject, case: Case, got: Tensor, want: Tensor, how: str) -> None:
+    _, inputs = subject.start(case)
+    bound = subject.rounding(case).output
+    assert_close(got, want, bound, f"output {how}", subject.judged(inputs)[..., None])
+
+
+PROPERTIES = (
+    Property(law=token_by_token_is_one_pass, needs=("cache",), where={"chunk": (1,), "prefill": (0,)}),
+    Property(law=chunk_by_chunk_is_one_pass, needs=("cache",), where={"chunk": (2, 3), "prefill": (0,)}),
+    Property(law=going_on_after_a_prefill_is_one_pass, needs=("cache",), where={"prefill": (1, 2, 3)}),
+    Property(law=beams_take_their_past_along, needs=("cache", "reorders"), where={"batch": (2, 3)}),
+    Property(law=requests_do_not_see_each_other, needs=("cache",)),
+    Property(law=a_second_generation_is_the_first, needs=("cache",)),
+    Property(law=capacity_does_not_matter, needs=("cache", "static_cache"), where={"spare": (0, 1, 2)}),
+)

@@ -1,0 +1,98 @@
+"""Laws of positions: what counts is how far apart tokens are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from properties.case import EXPLICIT, HIDING, Case
+from properties.compare import assert_close
+from properties.oracle import attend
+from properties.property import Property
+from properties.subject import Subject
+
+
+def a_shift_of_all_positions_changes_nothing(subject: Subject, case: Case) -> None:
+    """A sequence that stands elsewhere, its distances the same, gives the same."""
+    layer, inputs = subject.start(case)
+    shifted = replace(inputs, positions=inputs.places()[0] + 5)
+    bound = subject.rounding(case).output + subject.bounds(shifted).output
+    want = layer(inputs).output
+    assert_close(layer(shifted).output, want, bound, "output, all positions shifted", subject.judged(inputs)[..., None])
+
+
+def positions_are_counted_if_none_are_given(subject: Subject, case: Case) -> None:
+    """Without positions, the tokens stand at 0, 1, 2, ..."""
+    layer, inputs = subject.start(case)
+    given = replace(inputs, positions=inputs.places()[0].contiguous())
+    bound = subject.rounding(case).output
+    want = layer(inputs).output
+    assert_close(layer(given).output, want, bound, "output with positions that count", subject.judged(inputs)[..., None])
+
+
+def position_zero_changes_nothing(subject: Subject, case: Case) -> None:
+    """With every token at position 0, the layer is one without positions."""
+    _assert_no_positions(subject, case, 0)
+
+
+def one_position_for_all_is_none(subject: Subject, case: Case) -> None:
+    """With every token at the same position, wherever it is, the layer is one without positions.
+
+    Queries and keys turn together: a rotation keeps lengths, and the angles between them. What is no rotation does not.
+    """
+    _assert_no_positions(subject, case, 3)
+
+
+def every_position_counts(subject: Subject, case: Case) -> None:
+    """A token that moves away changes the row of a query that has a choice between it and others that stay."""
+    layer, inputs = subject.start(case)
+    places = inputs.places()[0].clone()
+    s = int(torch.randint(case.S, (), generator=case.generator("law")))
+    places[:, s] += 11
+    visible = inputs.visible().any(1)  # [B, T, S]
+    rows = (inputs.visible().sum(-1) > 1).any(1) & visible[..., s] & subject.judged(inputs)
+    rows[:, s] = False  # the query moves with it
+    still = rows & (layer(replace(inputs, positions=places)).output == layer(inputs).output).all(-1)
+    if still.any():
+        b, t = (int(i) for i in still.nonzero()[0])
+        raise AssertionError(f"another position of token {s} leaves output[{b}, {t}] as it was")
+
+
+def left_padding_changes_nothing(subject: Subject, case: Case) -> None:
+    """Padding at the left moves every token, and leaves the rows of the real ones as they are."""
+    layer, inputs = subject.start(case)
+    visible = inputs.visible()
+    if inputs.mask is None or not (~visible & visible.any(-1, keepdim=True)).any():
+        return  # as for padding elsewhere: nothing is to be hidden that was not before
+    random = case.generator("law")
+    padding = torch.randn(case.batch, 2, case.d_model, generator=random, dtype=torch.float64).to(inputs.x.dtype)
+    positions = inputs.positions
+    if positions is not None:
+        positions = torch.cat([positions.new_zeros(case.batch, 2), positions], dim=1)
+    padded = replace(inputs.insert_padding(0, padding), positions=positions)
+    bound = subject.rounding(case).output + subject.bounds(padded).output[:, 2:]
+    want = layer(inputs).output
+    got = layer(padded).output[:, 2:]
+    assert_close(got, want, bound, "output with 2 padding tokens at the left", subject.judged(inputs)[..., None])
+
+
+def _assert_no_positions(subject: Subject, case: Case, position: int) -> None:
+    layer, inputs = subject.start(case)
+    same = replace(inputs, positions=torch.full((case.batch, case.T), position))
+    without = replace(inputs, positions=None, mechanisms=replace(inputs.mechanisms, placing="none"))
+    bound = subject.bounds(same).output + subject.bounds(without).output
+    want = attend(without).output
+    assert_close(layer(same).output, want, bound, f"output, all tokens at position {position}", subject.judged(inputs)[..., None])
+
+
+PADDED = (*(mask for mask in EXPLICIT if mask in HIDING), "is_causal+padding")
+
+PROPERTIES = (
+    Property(law=a_shift_of_all_positions_changes_nothing, needs=("explicit_positions",)),
+    Property(law=positions_are_counted_if_none_are_given, needs=("explicit_positions",), where={"positions": ("counted",)}),
+    Property(law=position_zero_changes_nothing, needs=("explicit_positions", "formula")),
+    Property(law=one_position_for_all_is_none, needs=("explicit_positions", "formula")),
+    Property(law=every_position_counts, needs=("explicit_positions",)),
+    Property(law=left_padding_changes_nothing, needs=("ordered",), where={"mask": PADDED, "keys": (None,)}),
+)

@@ -1,0 +1,140 @@
+"""Laws of what a variant promises: a window, packed documents, a prefix, a soft cap, sinks, QK norm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from properties.case import Case
+from properties.compare import assert_all, assert_close
+from properties.inputs import gradients
+from properties.property import Property
+from properties.rounding import gradient_bounds
+from properties.subject import Subject
+
+
+def the_window_ends_where_it_says(subject: Subject, case: Case) -> None:
+    """A query sees the last token of its window, and not the one behind it: changing that one counts, changing this does not."""
+    layer, inputs = subject.start(case)
+    window = inputs.mechanisms.window
+    if window is None:
+        return
+    visible, judged = inputs.visible().any(1), subject.judged(inputs)
+    want, bound = layer(inputs).output, subject.rounding(case).output
+    for s in range(case.T):
+        changed = inputs.x.clone()
+        changed[:, s] = -changed[:, s]
+        got = layer(inputs.with_keys(changed)).output
+        if s + window < case.T:
+            behind = slice(s + window, None)
+            what = f"output, token {s} changed, from {window} tokens on,"
+            assert_close(got[:, behind], want[:, behind], bound[:, behind], what, judged[:, behind, None])
+        if (t := s + window - 1) < case.T and window > 1:
+            still = visible[:, t, s] & judged[:, t] & (got[:, t] == want[:, t]).all(-1)
+            if still.any():
+                b = int(still.nonzero()[0])
+                raise AssertionError(f"token {s} is the last in the window of query {t}, and does not change output[{b}, {t}]")
+
+
+def packed_documents_are_documents_alone(subject: Subject, case: Case) -> None:
+    """Each document of a row gives the rows that it gives alone, and the gradients of its tokens are those it has alone."""
+    layer, inputs = subject.start(case)
+    if inputs.documents is None:
+        return
+    bound = subject.rounding(case).output
+    cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64)
+    differentiable = subject.supports.gradients and subject.supports.formula  # only the formula says how far a gradient may stray
+    leaves, named = inputs.leaves()
+    together = layer(leaves, grad=differentiable).output
+    both = gradients(together, cotangent, {"x": named["x"]})["x"]
+    for b in range(case.batch):
+        for document in inputs.documents[b].unique().tolist():
+            tokens = (inputs.documents[b] == document).nonzero().flatten()
+            alone, own = inputs.rows(torch.tensor([b])).take_tokens(tokens).leaves()
+            output = layer(alone, grad=differentiable).output
+            place = f"document {document} of sample {b}"
+            assert_close(together[b, tokens], output[0], bound[b, tokens], f"output of {place} among others")
+            if differentiable:
+                gradient = gradients(output, cotangent[b : b + 1, tokens], {"x": own["x"]})["x"]
+                allowed = 2 * gradient_bounds(inputs, cotangent, subject.rounding(case))["x"]
+                assert_close(both[b, tokens], gradient[0], allowed, f"gradient of the tokens of {place} among others")
+
+
+def a_prefix_sees_itself_both_ways(subject: Subject, case: Case) -> None:
+    """The first token of a prefix sees its last one; what comes after the prefix is seen by nothing before it."""
+    layer, inputs = subject.start(case)
+    if inputs.prefix is None:
+        return
+    want, bound = layer(inputs).output, subject.rounding(case).output
+    for s in range(case.T):
+        changed = inputs.x.clone()
+        changed[:, s] = -changed[:, s]
+        got = layer(inputs.with_keys(changed)).output
+        inside = s < inputs.prefix  # [B]
+        still = inside[:, None] & (got == want).all(-1)
+        if still.any():
+            b, t = (int(i) for i in still.nonzero()[0])
+            raise AssertionError(f"token {s} is in the prefix of sample {b}, and does not change output[{b}, {t}]")
+        what = f"output, token {s} behind the prefix changed, before it,"
+        assert_close(got[:, :s], want[:, :s], bound[:, :s], what, ~inside[:, None, None])
+
+
+def the_soft_cap_bounds_the_odds(subject: Subject, case: Case) -> None:
+    """No visible key weighs more than exp(2 cap) times another: a score is at most the cap, and at least its negative."""
+    layer, inputs = subject.start(case)
+    cap = inputs.mechanisms.soft_cap
+    if cap is None:
+        return
+    w = inputs.weights
+    large = inputs.with_weights(w_q=16 * w.w_q, w_k=16 * w.w_k)
+    weights = layer(large).need_weights().to(torch.float64)
+    visible = large.visible()
+    least = weights.masked_fill(~visible, torch.inf).amin(-1, keepdim=True)
+    most = math.exp(2 * cap) * (1 + 2 * subject.bounds(large).relative) * least
+    assert_all(
+        (weights <= most) | ~visible, weights, f"with a soft cap of {cap}, a weight is at most e^{2 * cap} times any other"
+    )
+
+
+def sinks_take_their_share(subject: Subject, case: Case) -> None:
+    """Where all keys score 0, the n that a query sees share n / (n + exp(sink)), and the sink has the rest."""
+    layer, inputs = subject.start(case)
+    w = inputs.weights
+    if w.sinks is None:
+        return
+    inputs = inputs.with_weights(w_k=torch.zeros_like(w.w_k), b_k=None if w.b_k is None else torch.zeros_like(w.b_k))
+    seen = inputs.visible().sum(-1)  # [B, h, T]
+    want = seen / (seen + w.sinks.to(torch.float64).exp()[:, None])
+    got = layer(inputs).need_weights().to(torch.float64).sum(-1)
+    bound = subject.bounds(inputs).weights.sum(-1)
+    assert_close(got, want, bound, "sum of the weights besides the sink's", seen > 0)
+
+
+def qk_norm_bounds_the_scores(subject: Subject, case: Case) -> None:
+    """However large queries and keys are, the odds between two keys stay below exp(2 sqrt(d_head) max|n_q| max|n_k|)."""
+    layer, inputs = subject.start(case)
+    w = inputs.weights
+    if w.n_q is None or w.n_k is None:
+        return
+    large = inputs.with_weights(w_q=1024 * w.w_q, w_k=1024 * w.w_k)
+    weights = layer(large).need_weights().to(torch.float64)
+    visible = large.visible()
+    score = math.sqrt(case.d_head) * float(w.n_q.abs().max() * w.n_k.abs().max())  # by Cauchy and Schwarz
+    least = weights.masked_fill(~visible, torch.inf).amin(-1, keepdim=True)
+    most = math.exp(min(700.0, 2 * score)) * (1 + 2 * subject.bounds(large).relative) * least
+    what = f"after a QK norm no score exceeds {score:.3g}, and no weight e^{2 * score:.3g} times another"
+    assert_all((weights <= most) | ~visible, weights, what)
+
+
+# A finite bias in the mask would have its own say in the odds.
+WITHOUT_BIAS = ("bool", "additive")
+
+PROPERTIES = (
+    Property(law=the_window_ends_where_it_says, needs=("windowed",)),
+    Property(law=packed_documents_are_documents_alone, where={"mask": ("documents",)}),
+    Property(law=a_prefix_sees_itself_both_ways, where={"mask": ("prefix",)}),
+    Property(law=the_soft_cap_bounds_the_odds, needs=("capped", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
+    Property(law=sinks_take_their_share, needs=("sinks", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
+    Property(law=qk_norm_bounds_the_scores, needs=("qk_norm", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
+)
