@@ -106,17 +106,17 @@ def rows(names: list[str], seed: int = 0, workers: int | None = None) -> Iterato
         yield from pool.map(partial(_row, seed=seed), names)
 
 
-CLEAN = {f"attn.{attention.__name__}": attention for attention in DECLARED}
+CLEAN_CLASSES = {f"attn.{attention.__name__}": attention for attention in DECLARED}
 
 
 def all_names() -> list[str]:
     """Everything there is to measure: the clean attention, the equivalents, the faults."""
-    return [*CLEAN, *equivalents(), *catalog()]
+    return [*CLEAN_CLASSES, *equivalents(), *catalog()]
 
 
 def _row(name: str, seed: int) -> Row:
-    if name in CLEAN:
-        return Row(name, "attn", "", "", "correct", None, check_correct(subject(CLEAN[name]), seed))
+    if name in CLEAN_CLASSES:
+        return Row(name, "attn", "", "", "correct", None, check_correct(subject(CLEAN_CLASSES[name]), seed))
     fault = find(name)
     if name in equivalents():
         kills = check_correct(subject_of(fault), seed)
