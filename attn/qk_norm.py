@@ -23,5 +23,9 @@ class QKNormAttention(MultiHeadAttention):
         self.key_norm = nn.RMSNorm(self.d_head, eps=1e-6, device=weight.device, dtype=weight.dtype)
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Normalise each head of each token, then compare as ever."""
-        return super().score(self.query_norm(q), self.key_norm(k))
+        """Normalise, then compare as ever, with the scale as ever."""
+        return super().score(*self.normalise(q, k))
+
+    def normalise(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Bring each head of each token to one length, `[B, h, T or S, d_head]`."""
+        return self.query_norm(q), self.key_norm(k)

@@ -24,5 +24,9 @@ class SoftCapAttention(MultiHeadAttention):
         self.soft_cap = soft_cap
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
+        """Compare every query with every key, scale, then cap."""
+        return self.cap(super().score(q, k))
+
+    def cap(self, scores: Tensor) -> Tensor:
         """Bring the scores between the cap and its negative, smoothly."""
-        return self.soft_cap * (super().score(q, k) / self.soft_cap).tanh()
+        return self.soft_cap * (scores / self.soft_cap).tanh()

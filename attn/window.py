@@ -47,6 +47,10 @@ class WindowAttention(MultiHeadAttention):
 
     def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
         """Hide what is out of the window as well."""
-        if self.window is not None:
-            attn_mask = restrict(attn_mask, window_mask(self.window, *scores.shape[-2:], device=scores.device))
-        return super().mask(scores, attn_mask, is_causal)
+        return super().mask(scores, self.hide_distant(scores, attn_mask), is_causal)
+
+    def hide_distant(self, scores: Tensor, attn_mask: Tensor | None) -> Tensor | None:
+        """Hide, besides what `attn_mask` hides, what is out of the window."""
+        if self.window is None:
+            return attn_mask
+        return restrict(attn_mask, window_mask(self.window, *scores.shape[-2:], device=scores.device))

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn.masks import boolean_to_additive
+from attn import PrefixAttention, QKNormAttention, SinkAttention, SoftCapAttention, WindowAttention, causal_mask
+from attn.masks import boolean_to_additive, restrict
 from faults.fault import Equivalent
 
 
@@ -258,3 +259,106 @@ class MergeWithoutContiguous(Equivalent):
     def merge_heads(self, heads: Tensor) -> Tensor:
         batch, _, queries, _ = heads.shape
         return heads.transpose(1, 2).reshape(batch, queries, self.d_model)
+
+
+class WindowFromTheFirstKey(Equivalent, WindowAttention):
+    """Cut the window from a square that begins at the first key, and never mention that there may be more keys than queries.
+
+    Why it is right:
+        A layer without a cache has as many queries as keys, and then the first and the last diagonal are one. Give it a cache,
+        and the window is left behind where the first token stood.
+
+    Seen in the wild:
+        https://github.com/ml-explore/mlx/issues/2835
+    """
+
+    def hide_distant(self, scores: Tensor, attn_mask: Tensor | None) -> Tensor | None:
+        if self.window is None:
+            return attn_mask
+        square = torch.ones(*scores.shape[-2:], dtype=torch.bool, device=scores.device)
+        return restrict(attn_mask, square.triu(1 - self.window))
+
+
+class PrefixSquareOpened(Equivalent, PrefixAttention):
+    """Open only the square in which the prefix meets itself, and leave its columns below alone.
+
+    Why it is right:
+        What comes after the prefix sees it anyway: it lies in the past, and the causal mask has opened it already.
+
+    Seen in the wild:
+        https://github.com/bigscience-workshop/Megatron-DeepSpeed/pull/167
+    """
+
+    def open_prefix(self, attn_mask: Tensor | None, prefix: Tensor, tokens: int) -> Tensor:
+        inside = torch.arange(tokens, device=prefix.device) < prefix[:, None]  # [B, T]
+        square = inside[:, None, :, None] & inside[:, None, None, :]
+        return restrict(attn_mask, causal_mask(tokens, device=prefix.device) | square)
+
+
+class CapFoldedIntoTheScale(Equivalent, SoftCapAttention):
+    """Divide by sqrt(d_head) and by the cap in one go.
+
+    Why it is right:
+        Two factors in front of the tanh are one. In kernels this single number is called the cap as well, and the line that
+        multiplies by it looks as if the cap had gone to the wrong side.
+
+    Seen in the wild:
+        https://github.com/Dao-AILab/flash-attention/issues/1181
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.soft_cap * (q @ k.mT / (math.sqrt(self.d_head) * self.soft_cap)).tanh()
+
+
+class SinkAsASigmoid(Equivalent, SinkAttention):
+    """Make the weights without the sink, and multiply them by the sigmoid of their log-sum-exp minus the sink.
+
+    Why it is right:
+        The keys have the sum e**l, the sink e**s, and what is left to the keys is e**l / (e**l + e**s), which is the sigmoid of
+        l - s. A fix replaced it by the difference of two log-sum-exps, which is the same number.
+
+    Seen in the wild:
+        https://github.com/pytorch/torchtitan/pull/2211
+    """
+
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        total = scores.logsumexp(dim=-1, keepdim=True)
+        weights = scores.softmax(dim=-1) * (total - self.sinks[:, None, None]).sigmoid()
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+
+class SinkWithAValueOfZero(Equivalent, SinkAttention):
+    """Keep the column of the sink to the end, with a value for it that is zero.
+
+    Why it is right:
+        A share of zero adds zero. Reviewers miss the value of the sink in code that leaves it out, and miss the cut in code that
+        has it; both are complete.
+
+    Seen in the wild:
+        https://github.com/sgl-project/sgl-kernel-npu/pull/216
+    """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+        k, v = self.expand_kv_heads(k), self.expand_kv_heads(v)
+        scores, empty = self.mask(self.score(q, k), attn_mask, is_causal)
+        sinks = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        weights = torch.cat([scores, sinks], dim=-1).softmax(dim=-1)
+        if empty is not None:
+            weights = weights.masked_fill(empty, 0.0)
+        heads = self.combine(self.drop(weights), F.pad(v, (0, 0, 0, 1)))  # one more row, of zeros
+        return self.project_out(self.merge_heads(heads)), weights[..., :-1]
+
+
+class NormWeightsExchanged(Equivalent, QKNormAttention):
+    """Normalise the queries with the weight of the keys, and the keys with that of the queries.
+
+    Why it is right:
+        Feature by feature the score is q * n_q * k * n_k, and a product has no order. One norm for both (`one-norm-for-both`) is
+        another matter; and with something between norm and product, a rotation say, so is this.
+
+    Seen in the wild:
+        https://github.com/Emmi-AI/noether/pull/214
+    """
+
+    def normalise(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return self.key_norm(q), self.query_norm(k)

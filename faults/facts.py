@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +17,11 @@ from properties.inputs import make_inputs
 def visible_keys(case: Case) -> Tensor:
     """Which query of which head may attend to which key, bool `[B, h, T, S]`."""
     return make_inputs(case).visible()
+
+
+def keys_if(case: Case, **changed: Any) -> Tensor:
+    """Which keys would be visible if these of the inputs were others, bool `[B, h, T, S]`."""
+    return replace(make_inputs(case), **changed).visible()
 
 
 def sees(case: Case) -> bool:
@@ -38,8 +45,13 @@ def has_empty_rows(case: Case) -> bool:
 
 
 def has_mask(case: Case) -> bool:
-    """Is a mask passed in, other than by the causal flag alone?"""
-    return case.mask not in ("none", "is_causal")
+    """Is a mask passed in, other than by the causal flag, a prefix or documents alone?"""
+    return case.mask not in ("none", "is_causal", "prefix", "documents")
+
+
+def mask_counts(case: Case) -> bool:
+    """Would anything change if the mask tensor were left out: what is visible, a bias, or its gradient?"""
+    return not torch.equal(keys_if(case, mask=None), visible_keys(case)) or mask_has_gradient(case)
 
 
 def has_flag(case: Case) -> bool:

@@ -25,7 +25,7 @@ _LADDERS: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("none",),
         ("full",),
         ("causal", "is_causal", "padding", "prefix", "documents"),
-        ("causal+padding", "is_causal+padding", "sample"),
+        ("causal+padding", "is_causal+padding", "sample", "prefix+padding", "documents+padding"),
         ("head",),
         ("empty",),
     ),

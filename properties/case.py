@@ -25,12 +25,14 @@ MASKS = (
 )
 SAID_OTHERWISE = (  # for a subject that declares them, and makes the mask itself from what it is told
     "prefix",  # the number of tokens [B] at the beginning that see each other both ways; all else is causal
+    "prefix+padding",  # the same, and a padding mask [B, 1, 1, S]
     "documents",  # the number [B, T] of each token's document: causal within each, and nothing between them
+    "documents+padding",  # the same, and a padding mask
 )
 ALL_MASKS = MASKS + SAID_OTHERWISE
 HIDING = tuple(mask for mask in ALL_MASKS if mask not in ("none", "full"))
 EXPLICIT = tuple(mask for mask in MASKS if mask != "none" and not mask.startswith("is_causal"))  # all said by a tensor
-CAUSAL = (*(mask for mask in MASKS if "causal" in mask), "documents")
+CAUSAL = (*(mask for mask in MASKS if "causal" in mask), "documents", "documents+padding")
 ENCODINGS = (
     "bool",  # True = may attend
     "additive",  # 0 or -inf

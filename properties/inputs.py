@@ -398,7 +398,7 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float64, score_scale: flo
         context,
         Weights(**weights),
         _make_mask(case),
-        case.mask.startswith("is_causal") or case.mask == "documents",
+        case.mask.startswith(("is_causal", "documents")),
         h,
         g,
         case.dropout,
@@ -421,15 +421,18 @@ def _positions(case: Case) -> Tensor | None:
 
 
 def _documents(case: Case) -> Tensor | None:
-    """Documents of one token or more, the first of them number 0."""
-    if case.mask != "documents":
+    """Documents of one token or more, each in one piece, numbered in no order: 0, 1, 2, ... would excuse comparing with >=."""
+    if not case.mask.startswith("documents"):
         return None
-    begins = torch.rand(case.batch, case.T, generator=case.generator("mask")) < 0.5
-    return begins.long().cumsum(1) - begins[:, :1].long()
+    random = case.generator("mask")
+    begins = torch.rand(case.batch, case.T, generator=random) < 0.5
+    number = begins.long().cumsum(1) - begins[:, :1].long()
+    names = torch.rand(case.batch, case.T, generator=random).argsort(1)
+    return names.gather(1, number)
 
 
 def _prefix(case: Case) -> Tensor | None:
-    if case.mask != "prefix":
+    if not case.mask.startswith("prefix"):
         return None
     return torch.randint(0, case.T + 1, (case.batch,), generator=case.generator("mask"))
 
@@ -455,6 +458,9 @@ def _visible(case: Case) -> Tensor | None:
         case "causal":
             return causal(T, S)
         case "padding" | "is_causal+padding":
+            return _some_keys(random, B, 1, 1, S)
+        case "prefix+padding" | "documents+padding":
+            torch.rand(2 * B * T, generator=random)  # what the prefix, or the documents, are drawn from: padding is to be apart
             return _some_keys(random, B, 1, 1, S)
         case "causal+padding":
             return _some_keys(random, B, 1, 1, S) & causal(T, S)

@@ -145,10 +145,8 @@ class Supports:
         if self.always_causal:
             causal = tuple(mask for mask in self.masks if mask.startswith("is_causal") or mask in SAID_OTHERWISE)
             if causal != self.masks and self.masks != MASKS:
-                raise ValueError(
-                    f"Supports: if always_causal, masks must be some of is_causal, is_causal+padding, prefix, documents, "
-                    f"got {self.masks}"
-                )
+                known = ", ".join(("is_causal", "is_causal+padding", *SAID_OTHERWISE))
+                raise ValueError(f"Supports: if always_causal, masks must be some of {known}, got {self.masks}")
             object.__setattr__(self, "masks", causal)
         can_say = (*MASK_SHAPES[self.mask_shape], *(["full"] if self.encodings == ("bool",) else []), *SAID_OTHERWISE)
         unsaid = [mask for mask in self.masks if mask not in can_say]

@@ -180,7 +180,10 @@ def test_a_projection_without_a_bias_is_no_projection_with_one() -> None:
         ({"num_heads": ("2",)}, r"num_heads must be positive whole numbers, like \(8, 16\), got \('2',\)"),
         ({"floors": "x"}, r"floors must be a mapping, like .*, got 'x'"),
         ({"scale": lambda d_head: None}, "scale must give a positive number, for d_head=4 it gave None"),
-        ({"always_causal": True, "masks": ("causal",)}, "if always_causal, masks .* is_causal, is_causal.padding, got"),
+        (
+            {"always_causal": True, "masks": ("causal",)},
+            "if always_causal, masks .* is_causal, is_causal.padding, prefix, .*, got",
+        ),
         ({"biases": "qx"}, "biases must be letters of 'qkvo', or '', got 'qx'"),
     ],
 )

@@ -19,7 +19,7 @@ def every_query_counts(subject: Subject, case: Case) -> None:
     """Another query that has a choice between keys gets another row."""
     layer, inputs = subject.start(case)
     rows = _choosing(inputs).any(1)
-    _assert_changed(subject, layer, inputs, (replace(inputs, x=n) for n in _noises(case, inputs.x)), rows, "another query")
+    assert_changed(subject, layer, inputs, (replace(inputs, x=n) for n in _noises(case, inputs.x)), rows, "another query")
 
 
 def every_visible_key_counts(subject: Subject, case: Case) -> None:
@@ -35,7 +35,7 @@ def every_visible_key_counts(subject: Subject, case: Case) -> None:
     inputs = inputs.with_weights(w_k=w_k, w_v=w_v)
     s = int(torch.randint(case.S, (), generator=case.generator("law")))
     rows = (_choosing(inputs) & inputs.visible()[..., s]).any(1)
-    _assert_changed(subject, layer, inputs, _with_other_token(case, inputs, s, slice(0, None, 2)), rows, f"another key {s}")
+    assert_changed(subject, layer, inputs, _with_other_token(case, inputs, s, slice(0, None, 2)), rows, f"another key {s}")
 
 
 def every_visible_value_counts(subject: Subject, case: Case) -> None:
@@ -44,7 +44,7 @@ def every_visible_value_counts(subject: Subject, case: Case) -> None:
     inputs = inputs.with_weights(w_k=torch.zeros_like(inputs.weights.w_k))
     s = int(torch.randint(case.S, (), generator=case.generator("law")))
     rows = inputs.visible()[..., s].any(1)
-    _assert_changed(subject, layer, inputs, _with_other_token(case, inputs, s, slice(None)), rows, f"another value {s}")
+    assert_changed(subject, layer, inputs, _with_other_token(case, inputs, s, slice(None)), rows, f"another value {s}")
 
 
 def every_parameter_counts(subject: Subject, case: Case) -> None:
@@ -54,7 +54,7 @@ def every_parameter_counts(subject: Subject, case: Case) -> None:
         rows = (_choosing(inputs) if name in {"w_q", "w_k", "b_q", "n_q", "n_k"} else inputs.visible().any(-1)).any(1)
         if name not in {"b_k", "table"}:  # nor does it see a table that is read at one distance only
             others = (inputs.with_weights(**{name: noise}) for noise in _noises(case, weight))
-            _assert_changed(subject, layer, inputs, others, rows, f"another {name}")
+            assert_changed(subject, layer, inputs, others, rows, f"another {name}")
 
 
 def _choosing(inputs: Inputs) -> Tensor:
@@ -76,7 +76,7 @@ def _with_other_token(case: Case, inputs: Inputs, s: int, features: slice) -> It
         yield inputs.with_keys(keys)
 
 
-def _assert_changed(subject: Subject, layer: Layer, inputs: Inputs, others: Iterable[Inputs], rows: Tensor, what: str) -> None:
+def assert_changed(subject: Subject, layer: Layer, inputs: Inputs, others: Iterable[Inputs], rows: Tensor, what: str) -> None:
     """Raise unless each of the `rows`, bool [B, T], is another for one of the other inputs. What is not read changes no digit."""
     still = rows & subject.judged(inputs)
     want = layer(inputs).output

@@ -9,6 +9,7 @@ import torch
 from properties.case import Case
 from properties.compare import assert_all, assert_close
 from properties.inputs import gradients
+from properties.laws.dependence import assert_changed
 from properties.property import Property
 from properties.rounding import gradient_bounds
 from properties.subject import Subject
@@ -25,16 +26,16 @@ def the_window_ends_where_it_says(subject: Subject, case: Case) -> None:
     for s in range(case.T):
         changed = inputs.x.clone()
         changed[:, s] = -changed[:, s]
-        got = layer(inputs.with_keys(changed)).output
+        other = inputs.with_keys(changed)
+        got = layer(other).output
         if s + window < case.T:
             behind = slice(s + window, None)
             what = f"output, token {s} changed, from {window} tokens on,"
             assert_close(got[:, behind], want[:, behind], bound[:, behind], what, judged[:, behind, None])
         if (t := s + window - 1) < case.T and window > 1:
-            still = visible[:, t, s] & judged[:, t] & (got[:, t] == want[:, t]).all(-1)
-            if still.any():
-                b = int(still.nonzero()[0])
-                raise AssertionError(f"token {s} is the last in the window of query {t}, and does not change output[{b}, {t}]")
+            rows = torch.zeros(case.batch, case.T, dtype=torch.bool)
+            rows[:, t] = visible[:, t, s]
+            assert_changed(subject, layer, inputs, [other], rows, f"another token {s}, the last in the window of query {t},")
 
 
 def packed_documents_are_documents_alone(subject: Subject, case: Case) -> None:
@@ -43,8 +44,11 @@ def packed_documents_are_documents_alone(subject: Subject, case: Case) -> None:
     if inputs.documents is None:
         return
     bound = subject.rounding(case).output
-    cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64)
-    differentiable = subject.supports.gradients and subject.supports.formula  # only the formula says how far a gradient may stray
+    judged = subject.judged(inputs)
+    # Only the formula says how far a gradient may stray.
+    differentiable = subject.supports.gradients and subject.supports.formula
+    differentiable = differentiable and (bool(judged.all()) or subject.supports.finite_empty_rows)
+    cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * judged[..., None]
     leaves, named = inputs.leaves()
     together = layer(leaves, grad=differentiable).output
     both = gradients(together, cotangent, {"x": named["x"]})["x"]
@@ -54,7 +58,8 @@ def packed_documents_are_documents_alone(subject: Subject, case: Case) -> None:
             alone, own = inputs.rows(torch.tensor([b])).take_tokens(tokens).leaves()
             output = layer(alone, grad=differentiable).output
             place = f"document {document} of sample {b}"
-            assert_close(together[b, tokens], output[0], bound[b, tokens], f"output of {place} among others")
+            own_rows = judged[b, tokens, None]
+            assert_close(together[b, tokens], output[0], bound[b, tokens], f"output of {place} among others", own_rows)
             if differentiable:
                 gradient = gradients(output, cotangent[b : b + 1, tokens], {"x": own["x"]})["x"]
                 allowed = 2 * gradient_bounds(inputs, cotangent, subject.rounding(case))["x"]
@@ -66,18 +71,17 @@ def a_prefix_sees_itself_both_ways(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     if inputs.prefix is None:
         return
+    visible, judged = inputs.visible().any(1), subject.judged(inputs)
     want, bound = layer(inputs).output, subject.rounding(case).output
     for s in range(case.T):
         changed = inputs.x.clone()
         changed[:, s] = -changed[:, s]
-        got = layer(inputs.with_keys(changed)).output
-        inside = s < inputs.prefix  # [B]
-        still = inside[:, None] & (got == want).all(-1)
-        if still.any():
-            b, t = (int(i) for i in still.nonzero()[0])
-            raise AssertionError(f"token {s} is in the prefix of sample {b}, and does not change output[{b}, {t}]")
+        other = inputs.with_keys(changed)
+        inside = (s < inputs.prefix)[:, None]  # [B, 1]
+        assert_changed(subject, layer, inputs, [other], inside & visible[..., s], f"another token {s}, in the prefix,")
         what = f"output, token {s} behind the prefix changed, before it,"
-        assert_close(got[:, :s], want[:, :s], bound[:, :s], what, ~inside[:, None, None])
+        before = (~inside & judged)[:, :s, None]
+        assert_close(layer(other).output[:, :s], want[:, :s], bound[:, :s], what, before)
 
 
 def the_soft_cap_bounds_the_odds(subject: Subject, case: Case) -> None:
@@ -132,8 +136,8 @@ WITHOUT_BIAS = ("bool", "additive")
 
 PROPERTIES = (
     Property(law=the_window_ends_where_it_says, needs=("windowed",)),
-    Property(law=packed_documents_are_documents_alone, where={"mask": ("documents",)}),
-    Property(law=a_prefix_sees_itself_both_ways, where={"mask": ("prefix",)}),
+    Property(law=packed_documents_are_documents_alone, where={"mask": ("documents", "documents+padding")}),
+    Property(law=a_prefix_sees_itself_both_ways, where={"mask": ("prefix", "prefix+padding")}),
     Property(law=the_soft_cap_bounds_the_odds, needs=("capped", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
     Property(law=sinks_take_their_share, needs=("sinks", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
     Property(law=qk_norm_bounds_the_scores, needs=("qk_norm", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),

@@ -1,0 +1,236 @@
+"""Packed documents: which token is of which document, and what else is hidden."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attn import PackedAttention, document_mask
+from attn.masks import restrict
+from faults.facts import keys_if, mask_counts, visible_keys
+from faults.fault import Fault
+from properties.case import Case
+from properties.inputs import make_inputs
+
+
+def _documents(case: Case) -> Tensor:
+    """The number of each token's document, `[B, T]`."""
+    documents = make_inputs(case).documents
+    if documents is None:
+        raise ValueError(f"{case!r} has no documents")
+    return documents
+
+
+def _begun_early(documents: Tensor) -> Tensor:
+    """Documents counted from the first on, each of them from the token before its first, `[B, T]`."""
+    return (documents.diff(dim=1, append=documents[:, -1:]) != 0).cumsum(1)
+
+
+class DocumentsIgnored(Fault, PackedAttention):
+    """Take the documents, check them, and attend with the causal flag alone.
+
+    Why it is wrong:
+        Causal is not enough: every document sees all that were packed in front of it. The loss goes down, perhaps faster, for the
+        neighbours help; and one document's gradient runs through another's tokens.
+
+    When it shows:
+        As soon as a row holds two documents, and a real token of an earlier one.
+
+    Seen in the wild:
+        https://github.com/AI-Hypercomputer/maxtext/issues/4476
+        https://github.com/NVIDIA/Megatron-LM/issues/415
+        https://github.com/NVIDIA-NeMo/RL/issues/2105
+        https://github.com/DeepOpt-com/WrinkleFree-Monorepo/issues/53
+    """
+
+    root_cause = "kernel: feature constraints"
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, attn_mask: Tensor | None = None, *, documents: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        q, k, v = self.project_in(x, None)
+        return self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v), attn_mask, True)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return not torch.equal(keys_if(case, documents=None), visible_keys(case))
+
+
+class DocumentsComparedInOrder(Fault, PackedAttention):
+    """Show a query the keys whose document number is not larger than its own.
+
+    Why it is wrong:
+        "Not larger" was meant to make it causal, between documents as within them. But it is exactly between documents that
+        nothing may be seen; `==` is the whole rule.
+
+    When it shows:
+        If a real token of an earlier document has a smaller number than a later one: with documents counted 0, 1, 2, always.
+
+    Seen in the wild:
+        https://github.com/huggingface/nanoVLM/pull/204
+        https://github.com/alex-hh/profam/issues/495
+    """
+
+    root_cause = "masking: mask generation"
+
+    def hide_others(self, attn_mask: Tensor | None, documents: Tensor) -> Tensor:
+        return restrict(attn_mask, documents[:, None, :, None] >= documents[:, None, None, :])
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        documents = _documents(case)
+        seen = keys_if(case, documents=None) & (documents[:, None, :, None] >= documents[:, None, None, :])
+        return not torch.equal(seen, visible_keys(case))
+
+
+class DocumentsBeginOneTokenEarly(Fault, PackedAttention):
+    """Find where documents begin by comparing each token with the next one, instead of with the one before.
+
+    Why it is wrong:
+        A token that differs from the next is the last of its document, not the first of another. Cut there, every document loses
+        its end to the following one, which begins with a stranger.
+
+    When it shows:
+        As soon as a row holds two documents: the last token of the earlier one changes sides.
+
+    Seen in the wild:
+        https://github.com/NVIDIA/Megatron-LM/pull/5298
+    """
+
+    root_cause = "masking: mask generation"
+
+    def hide_others(self, attn_mask: Tensor | None, documents: Tensor) -> Tensor:
+        return restrict(attn_mask, document_mask(_begun_early(documents)))
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return not torch.equal(keys_if(case, documents=_begun_early(_documents(case))), visible_keys(case))
+
+
+class DocumentsOfTheFirstSample(Fault, PackedAttention):
+    """Build the mask from the first row of the batch, and use it for all of them.
+
+    Why it is wrong:
+        Every row is packed otherwise. The mask broadcasts, so nothing complains, and with a batch of one, which is what packing
+        is usually tested with, nothing is wrong.
+
+    When it shows:
+        In a batch whose rows hold documents of other lengths, where it matters to a token that is not padding.
+
+    Seen in the wild:
+        https://github.com/facebookresearch/xformers/issues/760
+    """
+
+    root_cause = "masking: dynamic mask"
+
+    def hide_others(self, attn_mask: Tensor | None, documents: Tensor) -> Tensor:
+        return restrict(attn_mask, document_mask(documents[:1]))
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        documents = _documents(case)
+        return not torch.equal(keys_if(case, documents=documents[:1].expand_as(documents)), visible_keys(case))
+
+
+class DocumentZeroTakenForPadding(Fault, PackedAttention):
+    """Hide the tokens of document 0, whose number means padding elsewhere.
+
+    Why it is wrong:
+        In many data pipelines segments count from 1, and 0 is what is left over at the end of the row. Fed with documents that
+        count from 0, the layer takes the first of them for padding, and its tokens attend to nothing.
+
+    When it shows:
+        If there is a document 0 and one of its tokens is not padding.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/47525
+        https://github.com/dhlee347/pytorchic-bert/issues/10
+    """
+
+    root_cause = "masking: mask generation"
+
+    def hide_others(self, attn_mask: Tensor | None, documents: Tensor) -> Tensor:
+        real = (documents > 0)[:, None, None, :]
+        return restrict(attn_mask, document_mask(documents) & real)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return bool((visible_keys(case) & (_documents(case) == 0)[:, None, None, :]).any())
+
+
+class DocumentsReplaceTheMask(Fault, PackedAttention):
+    """Build the mask of the documents, and forget the one that was passed in.
+
+    Why it is wrong:
+        Rows that are packed are seldom packed to the brim. What fills them up is hidden by the caller's mask, and by nothing else
+        if it has the number of a document.
+
+    When it shows:
+        With a mask that hides a token of the query's own document, or biases a choice.
+
+    Seen in the wild:
+        https://github.com/NVIDIA/Megatron-LM/issues/7039
+    """
+
+    root_cause = "masking: mask application"
+
+    def hide_others(self, attn_mask: Tensor | None, documents: Tensor) -> Tensor:
+        return document_mask(documents)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return mask_counts(case)
+
+
+class MaskReplacesTheDocuments(Fault, PackedAttention):
+    """Look at the documents only if no mask is passed in.
+
+    Why it is wrong:
+        Training code likes to pass a mask of ones, to be on the safe side. It hides nothing, and switches off the one thing that
+        kept the documents apart.
+
+    When it shows:
+        With a mask, whatever it says, if a row holds two documents and a real token of an earlier one.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/46634
+        https://github.com/fla-org/flash-linear-attention/pull/842
+    """
+
+    root_cause = "variant: dynamic dispatch"
+
+    def hide_others(self, attn_mask: Tensor | None, documents: Tensor) -> Tensor:
+        return document_mask(documents) if attn_mask is None else attn_mask
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.mask == "documents+padding" and not torch.equal(keys_if(case, documents=None), visible_keys(case))
+
+
+class CausalLostInDocuments(Fault, PackedAttention):
+    """Hide the other documents, and drop the causal flag, since there is a mask now.
+
+    Why it is wrong:
+        A block-diagonal mask says nothing of time. Each document sees its own future, the answers to what it is asked: the loss
+        is too good, and what is learned is to copy.
+
+    When it shows:
+        As soon as a document has two tokens and the later one is not padding.
+
+    Seen in the wild:
+        https://github.com/huggingface/candle/pull/3632
+        https://github.com/huggingface/transformers/pull/41966
+    """
+
+    root_cause = "masking: mask application"
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, attn_mask: Tensor | None = None, *, documents: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        q, k, v = self.project_in(x, None)
+        attn_mask = self.hide_others(attn_mask, documents)
+        return self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v), attn_mask, is_causal=False)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return not torch.equal(keys_if(case, is_causal=False), visible_keys(case))
