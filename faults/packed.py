@@ -21,9 +21,10 @@ def _documents(case: Case) -> Tensor:
     return documents
 
 
-def _begun_early(documents: Tensor) -> Tensor:
-    """Documents counted from the first on, each of them from the token before its first, `[B, T]`."""
-    return (documents.diff(dim=1, append=documents[:, -1:]) != 0).cumsum(1)
+def _begun_late(documents: Tensor) -> Tensor:
+    """Documents counted from the first on, each of them from its second token, `[B, T]`."""
+    begins = (documents.diff(dim=1, prepend=documents[:, :1]) != 0).long()
+    return begins.cumsum(1) - begins  # how many have begun before, and not with, the token
 
 
 class DocumentsIgnored(Fault, PackedAttention):
@@ -83,15 +84,15 @@ class DocumentsComparedInOrder(Fault, PackedAttention):
         return not torch.equal(seen, visible_keys(case))
 
 
-class DocumentsBeginOneTokenEarly(Fault, PackedAttention):
-    """Find where documents begin by comparing each token with the next one, instead of with the one before.
+class DocumentsBeginOneTokenLate(Fault, PackedAttention):
+    """Number the documents by how many have begun before a token, not counting one that begins with it.
 
     Why it is wrong:
-        A token that differs from the next is the last of its document, not the first of another. Cut there, every document loses
-        its end to the following one, which begins with a stranger.
+        The first token of a document is given to the one before, whose end it sees, and its own document has to do without it.
+        Cumulative lengths searched from the wrong side of an equal number say the same.
 
     When it shows:
-        As soon as a row holds two documents: the last token of the earlier one changes sides.
+        As soon as a row holds two documents: the first token of the later one changes sides. Padding next to it may hide that.
 
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/pull/5298
@@ -100,11 +101,11 @@ class DocumentsBeginOneTokenEarly(Fault, PackedAttention):
     root_cause = "masking: mask generation"
 
     def hide_others(self, attn_mask: Tensor | None, documents: Tensor) -> Tensor:
-        return restrict(attn_mask, document_mask(_begun_early(documents)))
+        return restrict(attn_mask, document_mask(_begun_late(documents)))
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return not torch.equal(keys_if(case, documents=_begun_early(_documents(case))), visible_keys(case))
+        return not torch.equal(keys_if(case, documents=_begun_late(_documents(case))), visible_keys(case))
 
 
 class DocumentsOfTheFirstSample(Fault, PackedAttention):
