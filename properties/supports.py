@@ -124,6 +124,8 @@ class Supports:
             given = getattr(self, declaration.name)
             if declaration.type == "bool" and not isinstance(given, bool):
                 raise ValueError(f"Supports: {declaration.name} must be True or False, got {given!r}")
+        if self.explicit_positions and self.cross_attention:
+            raise ValueError("Supports: explicit_positions are those of one sequence, declare cross_attention=False as well")
         self._check_floors()
         self._check_masks()
         if not callable(self.scale):
