@@ -63,7 +63,7 @@ def _supports(dispatch: str, **declared: Any) -> Supports:
 
 
 def _rotary_supports(dispatch: str) -> Supports:
-    """The angles are computed in float32, on purpose ("Force float32")."""
+    """The angles are computed in float32, on purpose."""
     declared = _supports(dispatch, placings=("rotary",), explicit_positions=True)
     return replace(declared, floors={"float64": "float32"})
 
