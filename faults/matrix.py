@@ -123,7 +123,7 @@ def _first(fault: type[Fault], killers: set[str], seed: int) -> tuple[int | None
     """
     subject_ = subject_of(fault)
     groups = [[p for p in PROPERTIES if (p.name in killers) == known] for known in (True, False)]
-    random = Random(f"{seed} first")
+    random = Random(f"{seed} first {name_of(fault)}")  # its own: the same few cases for all faults would favour those about them
     for number in range(1, DRAWN + 1):
         case = sample(random)
         if not fault.visible(case):

@@ -84,14 +84,14 @@ def words(found: Severity) -> str:
     if found.median is None or found.largest is None:
         return f"No output: {unusable}." if found.cases else "Not measured: wherever it shows, the right output is zero."
     if found.largest == 0:
-        said = "0: the output is right on a first call in evaluation" + (" where there is one" if unusable else "")
-        said += f"; wrong: {', '.join(found.wrong)}" if found.wrong else ""
-    elif found.median == 0:
+        said = f"On{unusable[2:]}; on the others 0" if unusable else "0"
+        wrong = f"; wrong: {', '.join(found.wrong)}" if found.wrong else ""
+        return f"{said}: the output of a first call in evaluation is right{wrong}."
+    if found.median == 0:
         said = f"0 in the median, {figure(found.largest, found.chance)} at most, the relative error of the output"
     else:
-        left = ", left to chance" if found.chance else ""
-        said = f"{figure(found.median, found.chance)}, the median relative error of the output{left}"
-    return f"{said}; {unusable}." if unusable else f"{said}."
+        said = f"{figure(found.median, found.chance)}, the median relative error of the output"
+    return "; ".join([said, *(["left to chance"] if found.chance else []), *([unusable] if unusable else [])]) + "."
 
 
 def figure(error: float, chance: bool = False) -> str:
