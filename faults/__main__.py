@@ -86,16 +86,16 @@ def _run(options: argparse.Namespace) -> int:
     correct = [row for row in measured if row.symptom == "correct"]
     faulty = [row for row in measured if row.symptom != "correct"]
     seconds = time.perf_counter() - start
+    strength = Strength.of(faulty)
     if options.json:
-        print(
-            json.dumps({"seed": options.seed, "seconds": seconds, "correct": _plain(correct), "faults": _plain(faulty)}, indent=1)
-        )
+        plain = {"correct": _plain(correct), "faults": _plain(faulty), "smallest_set": strength.smallest_set}
+        print(json.dumps({"seed": options.seed, "seconds": seconds, **plain}, indent=1))
     else:
         print(table(faulty))
         print()
-        print(totals(faulty, correct, seconds))
+        print(totals(faulty, correct, strength.smallest_set, seconds))
     whole = options.seed == 0 and {row.name for row in faulty} == catalog().keys()  # what the page is about
-    wrong = _told(_wrong(Strength.of(faulty))) if whole else 0
+    wrong = _told(_wrong(strength)) if whole else 0
     survived = any(not row.kills or row.cases is None for row in faulty)
     flagged = any(row.kills for row in correct)
     return 1 if survived or flagged or wrong else 0

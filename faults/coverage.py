@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -93,12 +94,14 @@ def _search(rows: Collection[Killers], size: int, rank: Mapping[str, int]) -> se
     """So many properties that kill all of them, or None: the fault with the fewest killers must fall to one of these."""
     if not rows:
         return set()
-    if _at_least(rows, rank) > size:
+    kills = Counter(name for row in rows for name in row)
+    if _at_least(rows, rank) > size or len(rows) > sum(number for _, number in kills.most_common(size)):
         return None
-    for name in sorted(_in_order(rows, rank)[0], key=lambda name: rank[name]):
+    for name in sorted(_in_order(rows, rank)[0], key=lambda name: (-kills[name], rank[name])):
         found = _search([row for row in rows if name not in row], size - 1, rank)
         if found is not None:
             return {name, *found}
+        rows = [row - {name} for row in rows]  # it is in none
     return None
 
 

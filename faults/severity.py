@@ -97,11 +97,12 @@ def words(found: Severity) -> str:
 def figure(error: float, chance: bool = False) -> str:
     """Two digits; of what depends on how a machine rounds, or draws, the next power of ten.
 
-    In float64, rounding moves an error by some 1e-15 of itself: it will not change the second digit. An error below 0.001 is
+    In float64, rounding moves an error by some 1e-15 of itself, which does not change the second digit. An error below 0.001 is
     itself made of roundings, in a coarser dtype, and these are not the same everywhere; nor are the weights that dropout drops.
     """
     if error == 0:
         return "0"
+    error = float(f"{error:.9g}")  # at a tie too, as for an output that is off by exactly 7/8
     if chance or error < 0.001:
         above = math.floor(math.log10(error)) + 1
         return f"below {10.0**above:g}" if above > -4 else f"below 1e{above}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.coverage import Standing, killers_of, smallest_set, standings
-from faults.kills import LACKING
+from faults.kills import LACKING, VISIBLE
 from faults.matrix import Row
 from properties.laws import PROPERTIES
 
@@ -17,8 +17,8 @@ COMMAND = "python -m faults strength --write"
 
 # Why a property is kept that is never alone and never first, by its name. `python -m faults` says who needs a reason.
 KEPT: dict[str, str] = {
-    "self_attention_is_attention_to_oneself": "Needs neither weights nor a formula, and alone hands in x itself, or a copy of it, "
-    "as context: a layer that asks whether they are the same tensor takes another path for one of them.",
+    "self_attention_is_attention_to_oneself": "Needs neither weights nor a formula, and alone hands in x itself, or a copy, as "
+    "context: a layer that asks whether they are the same tensor takes another path for one of them.",
     "nonfinite_hidden_tokens_are_irrelevant": "Not asked of the faults, since `attn` does not promise it; for a layer that does, "
     "it alone puts NaN and infinity into hidden tokens.",
 }
@@ -58,11 +58,7 @@ def problems(strength: Strength, kept: Collection[str] = KEPT, unseeable: Collec
     idle = [standing.name for standing in strength.properties if standing.needs_a_reason]
     unnoticed = {fault for faults in strength.unnoticed.values() for fault in faults}
     return [
-        *(
-            f"{name} is never alone and never first: say in KEPT why it is kept, or take it out"
-            for name in idle
-            if name not in kept
-        ),
+        *(f"{name} is never alone and never first: say why it is kept, in KEPT" for name in idle if name not in kept),
         *(f"KEPT has a reason for {name}, which needs none: take it out" for name in kept if name not in idle),
         *(f"UNSEEABLE has {name}, which is no fault, or is seen: take it out" for name in unseeable if name not in unnoticed),
     ]
@@ -72,7 +68,7 @@ def stale(strength: Strength, path: Path = PAGE) -> str | None:
     """Say how to mend the page if it does not say what was measured; None if it does, or this is no clone, which has pages."""
     if not path.parent.is_dir() or (path.exists() and path.read_text(encoding="utf-8") == page(strength)):
         return None
-    return f"{path.parent.name}/{path.name} is not what was measured now: {COMMAND}"
+    return f"{path.parent.name}/{path.name} is not what was measured now: run `{COMMAND}`"
 
 
 def page(strength: Strength) -> str:
@@ -83,6 +79,7 @@ def page(strength: Strength) -> str:
     black_box, no_weights, neither = (strength.unnoticed[words] for words in LACKING)
     return _PAGE.format(
         command=COMMAND,
+        visible=VISIBLE,
         faults=strength.faults,
         killed=strength.killed,
         properties=len(by_name),
@@ -111,9 +108,9 @@ says more closely what is wrong, or holds for a layer of which less is known.
 
 ## What each property is there for
 
-*Kills*: so many faults. *Alone*: so many of them that nothing else kills. *First*: for each fault random cases are drawn, and all
-its killers asked on each; it is first if it fails on the first case on which any fails, and others can be first with it. What is
-never alone and never first is kept for a reason.
+*Kills*: so many faults, each tried on {visible} cases on which it shows. *Alone*: so many of these that nothing else kills.
+*First*: for each fault random cases are drawn, and all its killers asked on each; a property is first if it fails on the first
+case on which any fails, and others can be first with it. What is never alone and never first is kept for a reason.
 
 {each}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 
-from faults.coverage import killers_of, smallest_set
 from faults.matrix import Row
 from faults.severity import cell
 from properties.laws import PROPERTIES
@@ -31,7 +31,7 @@ def table(measured: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def totals(faulty: list[Row], correct: list[Row], seconds: float) -> str:
+def totals(faulty: list[Row], correct: list[Row], smallest_set: Collection[str], seconds: float) -> str:
     """What the table comes to, and what should not be."""
     survivors = [row.name for row in faulty if not row.kills or row.cases is None]
     lines = [
@@ -40,9 +40,8 @@ def totals(faulty: list[Row], correct: list[Row], seconds: float) -> str:
         + ", ".join(f"{sum(row.symptom == word for row in faulty)} {word}" for word in ("silent", "loud", "either"))
         + ".",
         f"{sum(not row.kills for row in correct)} of {len(correct)} correct ones (attn and the equivalents) killed by nothing.",
+        f"{len(smallest_set)} of the properties would do, and no fewer: {', '.join(smallest_set)}.",
     ]
-    smallest = smallest_set(killers_of(faulty), [property_.name for property_ in PROPERTIES])
-    lines += [f"{len(smallest)} of the properties would kill as many, and no fewer: {', '.join(smallest)}."]
     lines += [f"SURVIVED: {name}" for name in survivors]
     for row in correct:
         lines += [f"FLAGGED: {row.name} by {kill.property} on {kill.case!r}: {kill.evidence}" for kill in row.kills]
