@@ -108,7 +108,7 @@ says more closely what is wrong, or holds for a layer of which less is known.
 
 ## What each property is there for
 
-*Kills*: so many faults, each tried on {visible} cases on which it shows. *Alone*: so many of these that nothing else kills.
+*Kills*: so many faults, each tried on up to {visible} cases on which it shows. *Alone*: so many of these that nothing else kills.
 *First*: for each fault random cases are drawn, and all its killers asked on each; a property is first if it fails on the first
 case on which any fails, and others can be first with it. What is never alone and never first is kept for a reason.
 
