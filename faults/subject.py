@@ -11,11 +11,12 @@ from torch import Tensor
 from attn import MultiHeadAttention
 from properties.inputs import Inputs, Weights
 from properties.subject import Subject
+from properties.supports import Supports
 from properties.wrap import of_module
 
 
 def subject(attention: type[MultiHeadAttention] = MultiHeadAttention, name: str = "attn.MultiHeadAttention") -> Subject:
-    """Return the subject for `MultiHeadAttention` or a subclass; it supports everything."""
+    """Return the subject for `MultiHeadAttention` or a subclass; it supports everything, and passes NaN on."""
 
     def build(inputs: Inputs) -> MultiHeadAttention:
         return attention(
@@ -27,7 +28,7 @@ def subject(attention: type[MultiHeadAttention] = MultiHeadAttention, name: str 
             dtype=inputs.x.dtype,
         )
 
-    made = of_module(name, build=build, parameters=_parameters, arguments=_arguments)
+    made = of_module(name, build=build, parameters=_parameters, arguments=_arguments, supports=Supports(nan_comes_out=True))
     module = attention.__module__
     expression = f"faults.subject.subject({module}.{attention.__qualname__})"
     return replace(made, expression=expression, imports=(f"import {module}", "import faults.subject"))

@@ -6,6 +6,7 @@ from properties.laws import (
     causality,
     contract,
     dependence,
+    devices,
     heads,
     masking,
     modes,
@@ -18,6 +19,20 @@ from properties.property import Property
 
 PROPERTIES: tuple[Property, ...] = tuple(
     property_
-    for family in (reference, rows, symmetry, masking, causality, batch, heads, algebra, dependence, modes, contract, precision)
+    for family in (
+        reference,
+        rows,
+        symmetry,
+        masking,
+        causality,
+        batch,
+        heads,
+        algebra,
+        dependence,
+        modes,
+        contract,
+        devices,
+        precision,
+    )
     for property_ in family.PROPERTIES
 )

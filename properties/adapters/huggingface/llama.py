@@ -38,7 +38,7 @@ class _Rotary(nn.Module):
         self.rotary = LlamaRotaryEmbedding(config)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Any:
-        cos_and_sin = self.rotary(x, torch.arange(x.shape[1])[None])
+        cos_and_sin = self.rotary(x, torch.arange(x.shape[1], device=x.device)[None])
         return self.attention(x, position_embeddings=cos_and_sin, **kwargs)
 
 
