@@ -103,10 +103,10 @@ def a_result_outlives_the_next_call(subject: Subject, case: Case) -> None:
     compare one with itself: laws that keep a result for later are blind to it.
     """
     layer, inputs = subject.start(case)
-    context = None if inputs.context is None else -inputs.context
+    context = None if inputs.context is None else 2 * inputs.context
     first = layer(inputs)
     output, weights = first.output.clone(), None if first.weights is None else first.weights.clone()
-    layer(replace(inputs, x=-inputs.x, context=context))
+    layer(replace(inputs, x=2 * inputs.x, context=context))  # not -1 times: of two minus signs the weights see none
     assert_close(first.output, output, 0.0, "output, after another call,")
     if first.weights is not None and weights is not None:
         assert_close(first.weights, weights, 0.0, "weights, after another call,")
