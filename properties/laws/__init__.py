@@ -7,6 +7,7 @@ from properties.laws import (
     contract,
     decoding,
     dependence,
+    devices,
     heads,
     masking,
     modes,
@@ -36,6 +37,7 @@ PROPERTIES: tuple[Property, ...] = tuple(
         variants,
         modes,
         contract,
+        devices,
         precision,
     )
     for property_ in family.PROPERTIES

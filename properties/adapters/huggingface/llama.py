@@ -41,7 +41,7 @@ class _Rotary(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor | None = None, past: int = 0, **kwargs: Any) -> Any:
         if positions is None:
-            positions = torch.arange(past, past + x.shape[1])[None]
+            positions = torch.arange(past, past + x.shape[1], device=x.device)[None]
         cos_and_sin = self.rotary(x, positions)
         return self.attention(x, position_embeddings=cos_and_sin, **kwargs)
 
