@@ -63,6 +63,7 @@ class Supports:
     # The rest of its interface.
     cross_attention: bool = True
     biases: str = "qkvo"  # the projections that can have one
+    optional_bias: bool = True  # built without biases, it has none
     weights: bool = True  # returns them, per head
     training_weights: bool = True  # and in training returns them as they were before dropout
     dropout: bool = True
@@ -172,6 +173,10 @@ class Supports:
         return any(mask in self.masks for mask in EXPLICIT) and self.mask_shape != "[B, S]"
 
     @property
+    def fine_dtype(self) -> bool:
+        return self.precision(getattr(torch, self.dtypes[0])) in (torch.float64, torch.float32)
+
+    @property
     def any_heads(self) -> bool:
         return not self.num_heads and not self.d_heads
 
@@ -199,6 +204,8 @@ _LACKS = {
     "finite_empty_rows": "an empty row is not declared to be finite",
     "ignores_nonfinite_hidden": "it does not promise to ignore NaN in hidden tokens",
     "says_causal_both_ways": "it takes no mask that could say what the flag says",
+    "optional_bias": "it cannot be built without biases",
+    "fine_dtype": "its dtypes are too coarse for small differences",
     "any_heads": "it is not built for other numbers and widths of heads",
     "grouped_heads": "it has no grouped heads",
     "cross_attention": "it attends to itself only",

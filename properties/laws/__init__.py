@@ -6,6 +6,8 @@ from properties.laws import (
     causality,
     contract,
     dependence,
+    derivatives,
+    dropout,
     heads,
     masking,
     modes,
@@ -18,6 +20,21 @@ from properties.property import Property
 
 PROPERTIES: tuple[Property, ...] = tuple(
     property_
-    for family in (reference, rows, symmetry, masking, causality, batch, heads, algebra, dependence, modes, contract, precision)
+    for family in (
+        reference,
+        rows,
+        symmetry,
+        masking,
+        causality,
+        batch,
+        heads,
+        algebra,
+        dependence,
+        derivatives,
+        modes,
+        dropout,
+        contract,
+        precision,
+    )
     for property_ in family.PROPERTIES
 )
