@@ -39,6 +39,21 @@ def values_enter_linearly(subject: Subject, case: Case) -> None:
     assert_close(got, layer(whole).output, bound, "sum of outputs for two sets of values", subject.judged(inputs)[..., None])
 
 
+def a_shift_of_the_mask_changes_nothing(subject: Subject, case: Case) -> None:
+    """A number added to the whole mask changes nothing: the softmax does not see what all scores have in common.
+
+    A row that is divided by more than its own sum, or not at all, is no softmax, whatever its weights are.
+    """
+    layer, inputs = subject.start(case)
+    if inputs.mask is None:
+        return
+    shifted = replace(inputs, mask=inputs.mask + SHIFT)
+    bound = subject.bounds(inputs).output + subject.bounds(shifted).output
+    want = layer(inputs).output
+    got = layer(shifted).output
+    assert_close(got, want, bound, f"output, {SHIFT} added to the mask,", subject.judged(inputs)[..., None])
+
+
 def a_bias_multiplies_the_odds(subject: Subject, case: Case) -> None:
     """A number c added to the mask at a key multiplies its odds against the other keys by exp(c), whatever its score.
 
@@ -91,14 +106,15 @@ def no_bias_and_zeros_give_zeros(subject: Subject, case: Case) -> None:
     assert_close(got, torch.zeros_like(got), 0.0, "output for zeros, without biases,", subject.judged(inputs)[..., None])
 
 
-SHIFT = 1.0
+SHIFT = 1.0  # what is added to a mask: no dtype rounds it
 
 PROPERTIES = (
     Property(law=a_shift_of_all_keys_changes_nothing, needs=("formula",)),
     Property(law=values_enter_linearly, needs=("loads_weights",)),
+    Property(law=a_shift_of_the_mask_changes_nothing, where={"mask": EXPLICIT, "encoding": ("bias",)}),
     Property(
         law=a_bias_multiplies_the_odds,
-        where={"mask": tuple(m for m in EXPLICIT if m in HIDING), "encoding": ("additive", "bias")},
+        where={"mask": tuple(m for m in EXPLICIT if m in HIDING), "encoding": ("bias",)},
     ),
     Property(law=no_bias_and_zeros_give_zeros, needs=("unordered", "optional_bias"), where={"bias": (False,)}),
 )

@@ -43,9 +43,11 @@ class _Line:
         self.layer, self.inputs, self.cotangent = layer, inputs, cotangent
         self.own = _own_parameters(subject, layer)
         leaves = {**inputs.leaves()[1], **self.own}
+        if "bias" not in subject.supports.encodings:  # it may take 0 and -inf only
+            leaves.pop("mask", None)
         self.directions = {name: _direction(leaf, random) for name, leaf in leaves.items()}
         info = torch.finfo(subject.precision)
-        self.step = info.eps**0.25  # far above the roundoff, and far below where the sixth order counts
+        self.step = float(info.eps**0.25)  # far above the roundoff, and far below where the sixth order counts
         self.unit = info.eps
         self.error = float((subject.bounds(inputs).output * cotangent.abs()).sum())
         self.training = False
