@@ -14,8 +14,8 @@ from properties.property import Property
 from properties.subject import Layer, Subject
 
 # Central differences (Fornberg 1988): sum of c_k * (f(k*step) - f(-k*step)) / step, right but for a term of the order in step.
-_SIXTH_ORDER = (3 / 4, -3 / 20, 1 / 60)
 _FOURTH_ORDER = (2 / 3, -1 / 12)
+_SECOND_ORDER = (1 / 2,)
 
 
 def gradients_are_slopes_of_the_output(subject: Subject, case: Case) -> None:
@@ -47,7 +47,7 @@ class _Line:
             leaves.pop("mask", None)
         self.directions = {name: _direction(leaf, random) for name, leaf in leaves.items()}
         info = torch.finfo(subject.precision)
-        self.step = float(info.eps**0.25)  # far above the roundoff, and far below where the sixth order counts
+        self.step = float(info.eps**0.25)  # far above the roundoff, and far below where the fourth order counts
         self.unit = info.eps
         self.error = float((subject.bounds(inputs).output * cotangent.abs()).sum())
         self.training = False
@@ -75,8 +75,8 @@ class _Line:
         leaves, output = self._output(0.0, names)
         found = gradients(output, self.cotangent, {name: leaves[name] for name in names})
         parts = torch.stack([(found[n].to(torch.float64) * self.directions[n]).sum() for n in names])
-        values = {k: self._value(k * self.step, names) for k in (-3, -2, -1, 1, 2, 3)}
-        slope, coarser = (self._slope(values, weights) for weights in (_SIXTH_ORDER, _FOURTH_ORDER))
+        values = {k: self._value(k * self.step, names) for k in (-2, -1, 1, 2)}
+        slope, coarser = (self._slope(values, weights) for weights in (_FOURTH_ORDER, _SECOND_ORDER))
         # The gradient is off by what its sums are off by, which is less than the output is off by, divided by the step.
         size = sum(float((found[n].to(torch.float64) * self.directions[n]).abs().sum()) for n in names)
         roundings = (4 * self.error + self.unit * size) / self.step

@@ -17,7 +17,7 @@ from properties.subject import Layer, Subject
 
 # At most. That a right dropout shows in none of them what a draw fails to show with probability 3/4 or less: (3/4)**100, 3e-13.
 DRAWS = 100
-SOME = 12  # for what is wrong in every draw, or in many
+SOME = 8  # for what is wrong in every draw, or in many
 
 
 def one_key_is_dropped_or_scaled_up(subject: Subject, case: Case) -> None:
