@@ -65,6 +65,7 @@ class Supports:
     # The rest of its interface.
     cross_attention: bool = True
     biases: str = "qkvo"  # the projections that can have one
+    optional_bias: bool = True  # built without biases, it has none
     weights: bool = True  # returns them, per head
     training_weights: bool = True  # and in training returns them as they were before dropout
     dropout: bool = True
@@ -268,6 +269,10 @@ class Supports:
         return "none" in self.masks and not self.always_causal
 
     @property
+    def fine_dtype(self) -> bool:
+        return self.precision(getattr(torch, self.dtypes[0])) in (torch.float64, torch.float32)
+
+    @property
     def any_heads(self) -> bool:
         return not self.num_heads and not self.d_heads
 
@@ -311,6 +316,8 @@ _LACKS = {
     "says_causal_both_ways": "it takes no mask that could say what the flag says",
     "does_without_a_mask": "it is never without a mask",
     "any_device": "it is declared for the default device alone",
+    "optional_bias": "it cannot be built without biases",
+    "fine_dtype": "its dtypes are too coarse for small differences",
     "any_heads": "it is not built for other numbers and widths of heads",
     "grouped_heads": "it has no grouped heads",
     "cross_attention": "it attends to itself only",
