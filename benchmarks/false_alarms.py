@@ -1,6 +1,6 @@
 """How often a property fails on an attention that is correct, which should be never: `python benchmarks/false_alarms.py`.
 
-Subjects are the clean attention and the adapters that are named (`pytorch` alone by default; `all` for those of every package, in
+Subjects are the clean classes and the adapters that are named (`pytorch` alone by default; `all` for those of every package, in
 the environment `wild`). Each is asked in every dtype that it declares, as if it had no wider one. The cases are shared out evenly
 among subjects, dtypes and the properties that apply. What is known to fail, and explained in `tests/wild/findings`, is left out.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from faults.subject import subject
+from faults.subject import DECLARED, subject
 from properties.adapters import ADAPTERS, shipped
 from properties.laws import PROPERTIES
 from properties.property import Property
@@ -59,7 +59,7 @@ def main() -> None:
 
 def _subjects(adapter: str) -> Iterator[Subject]:
     if adapter == CLEAN:
-        yield subject()
+        yield from map(subject, DECLARED)
     else:
         yield from shipped(adapter)
 

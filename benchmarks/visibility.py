@@ -43,7 +43,7 @@ def measure(name: str, seeds: int) -> Tally:
     fault = catalog()[name]
     subject = subject_of(fault)
     order = [p for p in PROPERTIES if p.not_applicable(subject) is None]
-    tally = Tally(name)
+    tally, fields = Tally(name), subject.supports.fields()
 
     def killed_by(case: Case) -> str | None:
         """The property that fails, if any; it is asked first the next time."""
@@ -65,13 +65,13 @@ def measure(name: str, seeds: int) -> Tally:
 
     for seed in range(seeds):
         random = Random(f"{seed} {name}")
-        case = next(case for _ in iter(int, 1) if fault.visible(case := sample(random)))
+        case = next(case for _ in iter(int, 1) if fault.visible(case := sample(random, fields)))
         if killed_by(case):
             tally.first += 1
         else:
             tally.wrong.append(f"visible and survived: {case!r}")
         tally.cases.append(cases_until_killed(seed))
-        case = sample(random)
+        case = sample(random, fields)
         if seed % 20 == 0 and not fault.visible(case):
             tally.invisible += 1
             if law := killed_by(case):

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from faults.bless import bless
-from faults.catalog import catalog, equivalents, find
-from faults.explain import explain
-from faults.fault import Fault, FaultError, check_entry, family_of, name_of, step_of, summary_of
-from faults.matrix import Row, all_names, measure, rows
-from faults.mistakes import mistake, write
+from faults.catalog import catalog
+from faults.commands import bless_entries, explain_entry, list_entries, progress
+from faults.fault import FaultError
+from faults.matrix import Row, all_names, rows
+from faults.strength import PAGE, Strength, page, problems, stale
 from faults.table import table, totals
 
 torch.set_num_threads(1)  # the tensors are tiny: threads cost more than they bring
@@ -47,15 +46,20 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(run=_run)
     listing = commands.add_parser("list", help="name every fault, with one sentence")
     listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
-    listing.set_defaults(run=_list)
+    listing.set_defaults(run=list_entries)
     explaining = commands.add_parser("explain", help="show one fault: what, why, the changed step, a counterexample")
     explaining.add_argument("name", metavar="NAME", help="e.g. wrong-split-order")
-    explaining.set_defaults(run=_explain)
+    explaining.set_defaults(run=explain_entry)
     blessing = commands.add_parser(
-        "bless", help="measure faults and write symptom, smallest case and killers into their docstrings"
+        "bless", help="measure faults and write symptom, severity, smallest case and killers into their docstrings"
     )
     blessing.add_argument("names", metavar="NAME", nargs="*", help="which faults; default: all")
-    blessing.set_defaults(run=_bless)
+    blessing.set_defaults(run=bless_entries)
+    strength = commands.add_parser("strength", help="how much each property adds: a smallest set, what is alone, what is first")
+    strength.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
+    strength.add_argument("--workers", default=argparse.SUPPRESS, type=_positive, metavar="N", help="processes")
+    strength.add_argument("--write", action="store_true", help="write docs/strength.md")
+    strength.set_defaults(run=_strength)
     return parser
 
 
@@ -78,84 +82,53 @@ def _positive(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
-    measured: list[Row] = []
-    names = all_names()
-    for row in rows(names, options.seed, options.workers):
-        measured.append(row)
-        _progress(f"{len(measured)}/{len(names)} {row.name}")
-    _progress("")
+    measured = _measure(all_names(), options.seed, options.workers)
     correct = [row for row in measured if row.symptom == "correct"]
     faulty = [row for row in measured if row.symptom != "correct"]
     seconds = time.perf_counter() - start
+    strength = Strength.of(faulty)
     if options.json:
-        print(
-            json.dumps({"seed": options.seed, "seconds": seconds, "correct": _plain(correct), "faults": _plain(faulty)}, indent=1)
-        )
+        plain = {"correct": _plain(correct), "faults": _plain(faulty), "smallest_set": strength.smallest_set}
+        print(json.dumps({"seed": options.seed, "seconds": seconds, **plain}, indent=1))
     else:
         print(table(faulty))
         print()
-        print(totals(faulty, correct, seconds))
+        print(totals(faulty, correct, strength.smallest_set, seconds))
+    whole = options.seed == 0 and {row.name for row in faulty} == catalog().keys()  # what the page is about
+    wrong = _told(_wrong(strength)) if whole else 0
     survived = any(not row.kills or row.cases is None for row in faulty)
     flagged = any(row.kills for row in correct)
-    return 1 if survived or flagged else 0
+    return 1 if survived or flagged or wrong else 0
 
 
-def _list(options: argparse.Namespace) -> int:
-    entries = {**catalog(), **equivalents()}
-    if options.json:
-        print(json.dumps([_entry(fault) for fault in entries.values()], indent=1))
-        return 0
-    width = max(map(len, entries))
-    family = ""
-    for name, fault in entries.items():
-        if family_of(fault) != family:
-            family = family_of(fault)
-            print(f"{family}:")
-        print(f"  {name:<{width}}  {summary_of(fault)}")
-    return 0
+def _strength(options: argparse.Namespace) -> int:
+    strength = Strength.of(_measure(list(catalog()), 0, options.workers))
+    if options.write:
+        PAGE.write_text(page(strength), encoding="utf-8")
+        print(f"{PAGE} written")
+    else:
+        print(json.dumps(strength.as_dict(), indent=1) if options.json else page(strength).rstrip())
+    return _told(_wrong(strength)) if options.write else 0
 
 
-def _explain(options: argparse.Namespace) -> int:
-    print(explain(find(options.name)))
-    return 0
+def _wrong(strength: Strength) -> list[str]:
+    """What is not as it should be of the page on strength, and of the reasons in it."""
+    return [*(f"faults/strength.py: {problem}" for problem in problems(strength)), *filter(None, [stale(strength)])]
 
 
-def _bless(options: argparse.Namespace) -> int:
-    chosen = [find(name) for name in options.names] or list(catalog().values())
-    right = [name_of(fault) for fault in chosen if name_of(fault) in equivalents()]
-    if right:
-        raise LookupError(f"{', '.join(right)} is an equivalent: there is nothing to measure")
-    survivors = []
-    mistakes = {}
-    for fault in chosen:
-        check_entry(fault)
-    for number, fault in enumerate(chosen, 1):
-        _progress(f"{number}/{len(chosen)} {name_of(fault)}")
-        row = measure(fault)
-        if not row.kills:
-            survivors.append(row.name)
-            continue
-        changed = bless(fault, row)
-        mistakes[row.name] = mistake(fault, (kill.property for kill in row.kills))
-        _progress("")
-        print(f"{row.name}: {'rewritten' if changed else 'unchanged'}; killed by {len(row.kills)} properties, {row.symptom}")
-    if write(mistakes, keep=bool(options.names)):
-        print("properties/known_mistakes.json: rewritten")
-    for name in survivors:
-        print(
-            f"{name}: no property fails on any of its visible cases. Is `visible` too wide, or is a law missing?", file=sys.stderr
-        )
-    return 1 if survivors else 0
+def _told(problems: list[str]) -> int:
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
 
 
-def _entry(fault: type[Fault]) -> dict[str, str]:
-    return {
-        "name": name_of(fault),
-        "family": family_of(fault),
-        "step": step_of(fault),
-        "root_cause": fault.root_cause,
-        "summary": summary_of(fault),
-    }
+def _measure(names: list[str], seed: int, workers: int | None) -> list[Row]:
+    measured: list[Row] = []
+    for row in rows(names, seed, workers):
+        measured.append(row)
+        progress(f"{len(measured)}/{len(names)} {row.name}")
+    progress("")
+    return measured
 
 
 def _plain(measured: list[Row]) -> list[dict[str, object]]:
@@ -164,12 +137,6 @@ def _plain(measured: list[Row]) -> list[dict[str, object]]:
         for kill in row["kills"]:
             kill["case"] = repr(kill["case"])
     return plain
-
-
-def _progress(text: str) -> None:
-    """Overwrite the line on a terminal; say nothing in a log."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

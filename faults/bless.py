@@ -9,6 +9,7 @@ from pathlib import Path
 
 from faults.fault import MEASURED, Fault, FaultError
 from faults.matrix import Row
+from faults.severity import words
 from faults.smallest import smallest
 from properties.laws import PROPERTIES
 
@@ -21,7 +22,12 @@ _SYMPTOMS = {
 
 def measured_sections(fault: type[Fault], row: Row) -> dict[str, str]:
     """The text of each measured heading."""
-    return {"Symptom": _SYMPTOMS[row.symptom], "Smallest case": repr(smallest(fault)), "Killed by": killers_text(row)}
+    return {
+        "Symptom": _SYMPTOMS[row.symptom],
+        "Severity": words(row.severity) if row.severity else "",
+        "Smallest case": repr(smallest(fault)),
+        "Killed by": killers_text(row),
+    }
 
 
 def killers_text(row: Row) -> str:

@@ -13,7 +13,7 @@ from properties.case import Case
 from properties.subject import Subject
 
 WRITTEN = ("Why it is wrong", "When it shows", "Seen in the wild")  # the headings of a fault's docstring
-MEASURED = ("Symptom", "Smallest case", "Killed by")  # below them; written by `python -m faults bless`, not by hand
+MEASURED = ("Symptom", "Severity", "Smallest case", "Killed by")  # below them; written by `python -m faults bless`, not by hand
 OF_EQUIVALENTS = ("Why it is right", "Seen in the wild")
 
 # The published taxonomy of attention mistakes: seven categories, 25 root causes (arXiv 2508.04925, labels of arXiv 2604.28118).

@@ -13,27 +13,16 @@ from random import Random
 import torch
 
 from faults.catalog import catalog, equivalents, find
-from faults.fault import Fault, family_of, step_of, subject_of
+from faults.fault import Fault, family_of, name_of, step_of, subject_of
+from faults.kills import DRAWN, Kill, kills, unnoticed
+from faults.severity import Severity, severity, showing
 from faults.subject import DECLARED, subject
 from properties.case import Case, sample
 from properties.laws import PROPERTIES
-from properties.property import Property
 from properties.runner import failure
 from properties.subject import Subject
 
-VISIBLE = 4  # visible cases a fault is tried on, for each property
-DRAWN = 120  # cases drawn to find that many; a property may be about none on which the fault can show
 CLEAN = 5  # cases of each property that must hold on what is correct
-
-
-@dataclass(frozen=True)
-class Kill:
-    """A property that kills a fault, and on which case."""
-
-    property: str
-    cases: int  # visible cases of this property up to the kill, this one included
-    case: Case
-    evidence: str
 
 
 @dataclass(frozen=True)
@@ -47,19 +36,29 @@ class Row:
     symptom: str  # silent, loud (it raises), or either
     cases: int | None  # random cases drawn up to the first that a property fails on; None: none of DRAWN
     kills: tuple[Kill, ...]
+    first: tuple[str, ...] = ()  # the properties that fail on that case
+    unnoticed: tuple[str, ...] = ()  # for which of LACKING nothing kills it
+    severity: Severity | None = None
 
 
 def measure(fault: type[Fault], seed: int = 0) -> Row:
     """Try the fault against every property, each on its first visible cases until it fails."""
-    subject_ = subject_of(fault)
-    killed = kills(fault, subject_, seed)
-    first = _first(fault, killed, seed)
-    return Row(subject_.name, family_of(fault), step_of(fault), fault.root_cause, symptom(fault, seed), first, killed)
-
-
-def kills(fault: type[Fault], subject_: Subject, seed: int = 0) -> tuple[Kill, ...]:
-    """Try each property that applies to the fault, handed in as this subject."""
-    return tuple(kill for property_ in PROPERTIES if (kill := _kill(fault, subject_, property_, seed)))
+    killed = kills(fault, subject_of(fault), seed)
+    killers = {kill.property for kill in killed}
+    cases = showing(fault, seed)
+    drawn, first = _first(fault, killers, seed)
+    return Row(
+        name=name_of(fault),
+        family=family_of(fault),
+        step=step_of(fault),
+        root_cause=fault.root_cause,
+        symptom=symptom(fault, cases),
+        cases=drawn,
+        kills=killed,
+        first=first,
+        unnoticed=unnoticed(fault, killers, seed),
+        severity=severity(fault, cases),
+    )
 
 
 def check_correct(subject_: Subject, seed: int = 0, cases: int = CLEAN) -> tuple[Kill, ...]:
@@ -78,17 +77,10 @@ def check_correct(subject_: Subject, seed: int = 0, cases: int = CLEAN) -> tuple
     return tuple(kills)
 
 
-def symptom(fault: type[Fault], seed: int = 0) -> str:
-    """What is met where the fault shows: "loud" if calling it raises, "silent" if it returns, "either" if that depends."""
-    random = Random(f"{seed} symptom")
+def symptom(fault: type[Fault], cases: list[Case]) -> str:
+    """What is met on these cases, on which it shows: "loud" if calling it raises, "silent" if it returns, "either"."""
     subject_ = subject_of(fault)
-    raised = []
-    for _ in range(40 * VISIBLE):
-        case = sample(random, subject_.supports.fields())
-        if fault.visible(case):
-            raised.append(_raises(subject_, case))
-        if len(raised) == 4 * VISIBLE:
-            break
+    raised = [_raises(subject_, case) for case in cases]
     return "loud" if all(raised) else "either" if any(raised) else "silent"
 
 
@@ -124,36 +116,23 @@ def _row(name: str, seed: int) -> Row:
     return measure(fault, seed)
 
 
-def _kill(fault: type[Fault], subject_: Subject, property_: Property, seed: int) -> Kill | None:
-    if property_.not_applicable(subject_):
-        return None
-    random = Random(f"{seed} {property_.name}")
-    seen = 0
-    for _ in range(DRAWN):
-        case = property_.sample(random, subject_)
-        if not fault.visible(case):
-            continue
-        seen += 1
-        evidence = failure(property_, subject_, case)
-        if evidence is not None:
-            return Kill(property_.name, seen, case, evidence)
-        if seen == VISIBLE:
-            return None
-    return None
+def _first(fault: type[Fault], killers: set[str], seed: int) -> tuple[int | None, tuple[str, ...]]:
+    """How many random cases until one is killed, and which of the killers fail on that one, all asked on the same.
 
-
-def _first(fault: type[Fault], kills: tuple[Kill, ...], seed: int) -> int | None:
-    """How many random cases until one is killed. Killers are asked first, but a case survives only if all properties hold."""
+    A case survives only if all properties hold, those that killed nothing before among them.
+    """
     subject_ = subject_of(fault)
-    killers = {kill.property for kill in kills}
-    order = sorted(PROPERTIES, key=lambda property_: property_.name not in killers)
-    random = Random(f"{seed} first")
+    groups = [[p for p in PROPERTIES if (p.name in killers) == known] for known in (True, False)]
+    random = Random(f"{seed} first {name_of(fault)}")  # its own: the same few cases for all faults would favour those about them
     for number in range(1, DRAWN + 1):
         case = sample(random, subject_.supports.fields())
-        # Where the fault cannot show no property fails: `tests/test_catalog.py` holds every entry to that.
-        if fault.visible(case) and any(p.about(case, subject_) and failure(p, subject_, case) is not None for p in order):
-            return number
-    return None
+        if not fault.visible(case):
+            continue  # where it cannot show no property fails: `tests/test_catalog.py` holds every entry to that
+        for group in groups:
+            failing = [p.name for p in group if p.about(case, subject_) and failure(p, subject_, case) is not None]
+            if failing:
+                return number, tuple(failing)
+    return None, ()
 
 
 def _raises(subject_: Subject, case: Case) -> bool:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from faults.fault import Fault, name_of, subject_of
-from faults.matrix import kills
+from faults.kills import kills
 from properties.case import sample
 from properties.laws import PROPERTIES
 from properties.unseen import FILE

@@ -41,7 +41,7 @@ _ROTARY: dict[str, Any] = {
 _CAUSAL: dict[str, Any] = {"always_causal": True, "cross_attention": False}
 
 # What each class declares. A class that builds on several comes before them.
-DECLARED: dict[type[MultiHeadAttention], Supports] = {
+_OF_EACH: dict[type[MultiHeadAttention], Supports] = {
     DecoderAttention: Supports(**{**_ROTARY, **_CAUSAL}, windows=(None, 1, 2, 3), cache=True, reorders=True),
     CachedAttention: Supports(**_CAUSAL, cache=True, reorders=True, static_cache=True),
     RotaryAttention: Supports(**_ROTARY),
@@ -55,6 +55,7 @@ DECLARED: dict[type[MultiHeadAttention], Supports] = {
     QKNormAttention: Supports(qk_norm=True),
     MultiHeadAttention: Supports(),
 }
+DECLARED = {clean: replace(supports, nan_comes_out=True) for clean, supports in _OF_EACH.items()}
 
 # How they are built, besides what all of them take, and what their parameters are called.
 _BUILT_WITH: dict[type[MultiHeadAttention], Callable[[Mechanisms], dict[str, Any]]] = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 
 from faults.matrix import Row
+from faults.severity import cell
 from properties.laws import PROPERTIES
 
 _FAMILIES = {family: [p.name for p in group] for family, group in itertools.groupby(PROPERTIES, key=lambda p: p.family)}
@@ -17,9 +19,11 @@ def table(measured: list[Row]) -> str:
     lines = [
         "symptom: silent (wrong, and nothing raised), loud (raises), either (as the case may be)",
         "cases: drawn from all there are, whether the fault can show on them or not, up to the first that is killed",
+        "error: median of the relative error of the output where it returns; 0: the output is right, something else is not",
+        "none: share of the cases on which it raises or gives NaN, in percent",
         "killers: properties that fail, then how many of each family, of " + _legend(),
         "",
-        f"{'fault':<{width}} {'symptom':<7} {'cases':>5} {'killers':>7} {''.join(columns)}",
+        f"{'fault':<{width}} {'symptom':<7} {'error':>6} {'none':>4} {'cases':>5} {'killers':>7} {''.join(columns)}",
     ]
     for family, group in itertools.groupby(measured, key=lambda row: row.family):
         lines.append(f"{family}:")
@@ -27,7 +31,7 @@ def table(measured: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def totals(faulty: list[Row], correct: list[Row], seconds: float) -> str:
+def totals(faulty: list[Row], correct: list[Row], smallest_set: Collection[str], seconds: float) -> str:
     """What the table comes to, and what should not be."""
     survivors = [row.name for row in faulty if not row.kills or row.cases is None]
     lines = [
@@ -36,6 +40,7 @@ def totals(faulty: list[Row], correct: list[Row], seconds: float) -> str:
         + ", ".join(f"{sum(row.symptom == word for row in faulty)} {word}" for word in ("silent", "loud", "either"))
         + ".",
         f"{sum(not row.kills for row in correct)} of {len(correct)} correct ones (attn and the equivalents) killed by nothing.",
+        f"{len(smallest_set)} of the properties would do, and no fewer: {', '.join(smallest_set)}.",
     ]
     lines += [f"SURVIVED: {name}" for name in survivors]
     for row in correct:
@@ -50,5 +55,7 @@ def _legend() -> str:
 def _line(row: Row, width: int) -> str:
     killers = {kill.property for kill in row.kills}
     counts = [sum(name in killers for name in names) for names in _FAMILIES.values()]
+    found = row.severity
+    error, none = cell(found), f"{100 * found.unusable / found.cases:.0f}" if found and found.unusable else "."
     cells = "".join(f"{count or '.':>5}" for count in counts)
-    return f"  {row.name:<{width - 2}} {row.symptom:<7} {row.cases or '-':>5} {len(killers):>7} {cells}"
+    return f"  {row.name:<{width - 2}} {row.symptom:<7} {error:>6} {none:>4} {row.cases or '-':>5} {len(killers):>7} {cells}"

@@ -34,3 +34,12 @@ def assert_all(condition: Tensor, values: Tensor, claim: str) -> None:
         return
     at = tuple(int(i) for i in (~condition).nonzero()[0])
     raise AssertionError(f"{claim}, but {list(at)} is {float(values[at]):.9g}")
+
+
+def dimensions(rows: Tensor, error: float) -> int:
+    """Return how many dimensions the rows `[n, d]` span for certain, if every element may be off by `error`.
+
+    A singular value moves by no more than the norm of what is added to the matrix (Weyl).
+    """
+    values = torch.linalg.svdvals(rows.detach().to(torch.float64).nan_to_num(0.0, 0.0, 0.0))
+    return int((values > error * rows.numel() ** 0.5).sum())

@@ -44,11 +44,13 @@ def _head_order(inputs: Inputs, supports: Supports) -> Tensor | None:
 
 
 def _scaled(inputs: Inputs, supports: Supports) -> Weights:
-    """Let the queries make up for another scale."""
+    """Let the queries make up for another scale; where they are normalised, what they are multiplied by after it."""
     w, d_head = inputs.weights, inputs.d_head
     factor = 1 / math.sqrt(d_head) / supports.scale(d_head)
     if factor == 1.0:
         return w
+    if w.n_q is not None:
+        return replace(w, n_q=w.n_q * factor)
     return replace(w, w_q=w.w_q * factor, b_q=None if w.b_q is None else w.b_q * factor)
 
 
@@ -59,6 +61,7 @@ def _mask(inputs: Inputs, supports: Supports) -> Tensor | None:
     if mask.dtype == torch.bool and supports.polarity == "hide":
         mask = ~mask
     B, h, T, S = inputs.scores_shape
+    S += inputs.past  # a mask is over what is cached as well
     match supports.mask_shape:
         case "broadcast":
             return mask

@@ -49,6 +49,7 @@ class Supports:
     causal_alignment: str = "bottom_right"  # of ALIGNMENTS: where the flag `is_causal` puts its triangle if T != S
     empty_rows: str = "zero"  # of EMPTY_ROWS: what a query that sees no key gets; "uniform" is the mean of all values
     ignores_nonfinite_hidden: bool = False  # NaN and infinity in tokens that no query may see change nothing
+    nan_comes_out: bool = False  # NaN in a query, or in a token that it sees, makes its row NaN
 
     # Heads.
     num_heads: Collection[int] = ()  # the numbers it takes; by default any
@@ -64,12 +65,14 @@ class Supports:
     # The rest of its interface.
     cross_attention: bool = True
     biases: str = "qkvo"  # the projections that can have one
+    optional_bias: bool = True  # built without biases, it has none
     weights: bool = True  # returns them, per head
     training_weights: bool = True  # and in training returns them as they were before dropout
     dropout: bool = True
     gradients: bool = True
     module: bool = True  # is a module, whose parameters can be listed, saved and loaded
     loads_weights: bool = True  # it can be given weights; False: a black box, with weights of its own
+    any_device: bool = True  # what it makes for itself, it makes where its inputs are
     positions: bool = False  # where a token stands matters, in a way that is none of the `placings`
 
     # Mechanisms: what it can be built with (`inputs.mechanisms`), or, where there is only one value, always has.
@@ -124,6 +127,8 @@ class Supports:
             given = getattr(self, declaration.name)
             if declaration.type == "bool" and not isinstance(given, bool):
                 raise ValueError(f"Supports: {declaration.name} must be True or False, got {given!r}")
+        if self.explicit_positions and self.cross_attention:
+            raise ValueError("Supports: explicit_positions are those of one sequence, declare cross_attention=False as well")
         self._check_floors()
         self._check_masks()
         if not callable(self.scale):
@@ -258,6 +263,14 @@ class Supports:
         return any(mask in self.masks for mask in EXPLICIT) and self.mask_shape != "[B, S]"
 
     @property
+    def does_without_a_mask(self) -> bool:
+        return "none" in self.masks and not self.always_causal
+
+    @property
+    def fine_dtype(self) -> bool:
+        return self.precision(getattr(torch, self.dtypes[0])) in (torch.float64, torch.float32)
+
+    @property
     def any_heads(self) -> bool:
         return not self.num_heads and not self.d_heads
 
@@ -297,7 +310,12 @@ _LACKS = {
     "declared_empty_rows": "what an empty row gives is undefined",
     "finite_empty_rows": "an empty row is not declared to be finite",
     "ignores_nonfinite_hidden": "it does not promise to ignore NaN in hidden tokens",
+    "nan_comes_out": "it does not promise to pass on NaN",
     "says_causal_both_ways": "it takes no mask that could say what the flag says",
+    "does_without_a_mask": "it is never without a mask",
+    "any_device": "it is declared for the default device alone",
+    "optional_bias": "it cannot be built without biases",
+    "fine_dtype": "its dtypes are too coarse for small differences",
     "any_heads": "it is not built for other numbers and widths of heads",
     "grouped_heads": "it has no grouped heads",
     "cross_attention": "it attends to itself only",

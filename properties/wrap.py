@@ -332,6 +332,7 @@ def _of_class(
     weights = ""
     if not declared.get("loads_weights", True):
         inferred["grouped_heads"] = False  # its key/value heads are its own affair
+        inferred["optional_bias"] = "bias" in names  # and so are its biases, if nobody can ask for none
 
         def layer(inputs: Inputs) -> Layer:
             return _layer(make(inputs), lambda weights: {}, arguments, _result)

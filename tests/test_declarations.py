@@ -54,7 +54,7 @@ class HidesTokens(Own):
 class TopLeft(MultiHeadAttention):
     def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
         if is_causal:
-            seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+            seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
             if attn_mask is None:
                 attn_mask = seen
             elif attn_mask.dtype == torch.bool:
@@ -94,7 +94,7 @@ class WithPositions(Own):
     """Nearer keys count more (Press et al. 2021, https://arxiv.org/abs/2108.12409)."""
 
     def mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        tokens = torch.arange(scores.shape[-1], dtype=scores.dtype)
+        tokens = torch.arange(scores.shape[-1], dtype=scores.dtype, device=scores.device)
         return super().mask(scores - (tokens - tokens[:, None]).abs(), mask)
 
 
@@ -102,6 +102,16 @@ class UniformOnEmptyRows(Own):
     def mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         masked = super().mask(scores, mask)
         return masked.masked_fill((masked == -torch.inf).all(-1, keepdim=True), 0.0)
+
+
+class OnTheDefaultDevice(Own):
+    def mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().mask(scores + torch.zeros(scores.shape[-1], dtype=scores.dtype), mask)
+
+
+class SafeSoftmax(MultiHeadAttention):
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        return super().softmax(scores, empty).nan_to_num()
 
 
 def one(d_head: int) -> float:
@@ -122,6 +132,9 @@ RIGHT: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (SoftmaxInSingle, {"floors": {"float64": "float32"}}, {}, "output_is_the_formula"),
     (EvenWidthsOnly, {"d_heads": (8,)}, {"d_heads": (8, 12)}, "output_is_the_formula"),
     (WithPositions, {"positions": True}, {}, "output_is_the_formula"),
+    (OnTheDefaultDevice, {"any_device": False}, {"any_device": True}, "what_is_made_is_made_where_x_is"),
+    (MultiHeadAttention, {"nan_comes_out": True}, {"causal_alignment": "top_left"}, "the_flag_means_its_mask"),
+    (SafeSoftmax, {}, {"nan_comes_out": True}, "a_nan_that_is_seen_comes_out"),
     (UniformOnEmptyRows, {"empty_rows": "uniform"}, {"empty_rows": "zero"}, "empty_rows_are_as_declared"),
     (Own, {"empty_rows": "nan"}, {"empty_rows": "uniform"}, "empty_rows_are_as_declared"),
     (Own, {"empty_rows": "undefined"}, {"empty_rows": "zero"}, "empty_rows_are_as_declared"),

@@ -218,7 +218,7 @@ def test_masks_are_asked_about_in_an_encoding_that_is_declared() -> None:
 def test_a_flag_without_a_mask_is_enough() -> None:
     class Flag(Own):
         def forward(self, x: Tensor, is_causal: bool = False) -> Any:  # type: ignore[override]
-            return super().forward(x, torch.ones(x.shape[1], x.shape[1]).bool().tril() if is_causal else None)
+            return super().forward(x, x.new_ones(x.shape[1], x.shape[1]).bool().tril() if is_causal else None)
 
     report = check_attention(Flag, cases=10)
     assert report.ok, str(report)

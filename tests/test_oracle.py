@@ -25,7 +25,9 @@ def _run(inputs: Inputs, training: bool) -> Result:
 ORACLE = Subject(
     name="oracle",
     build=lambda inputs: Layer(_run),
-    supports=Supports(dtypes=("float64",), dropout=False, module=False, ignores_nonfinite_hidden=True),
+    supports=Supports(
+        dtypes=("float64",), dropout=False, module=False, ignores_nonfinite_hidden=True, nan_comes_out=True, any_device=False
+    ),
 )
 
 

@@ -110,7 +110,7 @@ def test_the_properties_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
             ["own:Own", "--only", "rows-rows_sum_to_one", "--case", "Case(queries=0)"],
             "queries must be at least 1, got 0",
         ),
-        (["own:Own", "--case", "Case()"], "--only must be part of one name, and '' is part of 58"),
+        (["own:Own", "--case", "Case()"], f"--only must be part of one name, and '' is part of {len(PROPERTIES)}"),
         (["own:Own", "--only", "rows_sum", "--case", "Case(oops"], "--case: 'Case(oops' must be of the form 'Case("),
         (["own:Own", "--only", "rows_sum", "--case", "Case(foo=1)"], "--case: "),
     ],

@@ -19,10 +19,10 @@ def additive(attn_mask: Tensor | None, is_causal: bool, x: Tensor, keys: int) ->
     """Return mask and flag as one thing to add to the scores, of four axes; None if there is neither."""
     bias = attn_mask
     if bias is not None and bias.dtype == torch.bool:
-        bias = torch.zeros(bias.shape, dtype=x.dtype).masked_fill(~bias, -math.inf)
+        bias = torch.zeros(bias.shape, dtype=x.dtype, device=x.device).masked_fill(~bias, -math.inf)
     if is_causal:
-        future = torch.ones(x.shape[1], keys, dtype=torch.bool).triu(keys - x.shape[1] + 1)
-        bias = torch.zeros(future.shape, dtype=x.dtype) if bias is None else bias
+        future = torch.ones(x.shape[1], keys, dtype=torch.bool, device=x.device).triu(keys - x.shape[1] + 1)
+        bias = torch.zeros(future.shape, dtype=x.dtype, device=x.device) if bias is None else bias
         bias = bias.masked_fill(future, -math.inf)
     return bias if bias is None or bias.dim() == 4 else bias[None, None]
 
@@ -59,7 +59,7 @@ class Einsum(nn.Module):
             q, k, v = q + self.b_q[:, None], k + self.b_k[:, None], v + self.b_v[:, None]
         q = q.unflatten(1, (k.shape[1], self.group)) / math.sqrt(q.shape[-1])
         scores = torch.einsum(self.SCORES, q, k).flatten(1, 2)
-        hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool)
+        hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool, device=x.device)
         if is_causal:
             hidden = torch.ones_like(hidden).triu(hidden.shape[1] - hidden.shape[0] + 1)
         if attn_mask is not None and attn_mask.dtype == torch.bool:

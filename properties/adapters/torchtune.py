@@ -37,7 +37,7 @@ def multi_head_attention(*, name: str = "torchtune.modules.MultiHeadAttention", 
         return module
 
     def arguments(inputs: Inputs) -> Arguments:
-        return (inputs.x, inputs.keys), {"mask": inputs.mask}
+        return (inputs.x, inputs.keys), {"mask": inputs.mask, **({"input_pos": inputs.positions} if rotary else {})}
 
     supports = Supports(
         masks=MASKS,
@@ -46,7 +46,8 @@ def multi_head_attention(*, name: str = "torchtune.modules.MultiHeadAttention", 
         causal_alignment="top_left",
         weights=False,
         training_weights=False,
-        positions=rotary,
+        placings=("rotary_interleaved" if rotary else "none",),
+        explicit_positions=rotary,
         **declared,
     )
     return of_module(name, build=build, parameters=parameters, arguments=arguments, supports=supports)
@@ -73,7 +74,8 @@ def multi_head_attention_with_rotary_positions() -> Subject:
     These turn pairs of features, so heads are of even width; in float32, on purpose ("to match the reference implementation").
     """
     name = "torchtune.modules.MultiHeadAttention, rotary positions"
-    return multi_head_attention(name=name, rotary=True, d_heads=(2, 4), floors={"float64": "float32"})
+    declared = {"d_heads": (2, 4), "floors": {"float64": "float32"}, "cross_attention": False}
+    return multi_head_attention(name=name, rotary=True, **declared)
 
 
 SUBJECTS = (multi_head_attention, multi_head_attention_with_rotary_positions)

@@ -156,13 +156,21 @@ def _with_positions(name: str, positions: Callable[[Inputs], nn.Module], flash: 
         parameters=lambda w: {f"attention.{key}": value for key, value in _parameters(w).items()},
         arguments=_arguments,
         result=_result,
-        supports=_supports(flash, cross_attention=False, positions=True, empty_rows="undefined", **declared),
+        supports=_supports(flash, cross_attention=False, empty_rows="undefined", **declared),
     )
 
 
 def rotary_attention(flash: bool) -> Subject:
-    """`Attention` with `RotaryEmbedding`, which turns pairs of features, and more than one."""
-    return _with_positions("rotary", lambda inputs: RotaryEmbedding(inputs.d_head), flash, d_heads=(4, 6))
+    """`Attention` with `RotaryEmbedding`, which turns pairs of features, and more than one. The angles are in float32."""
+    floors: dict[str, Any] = {"floors": {"float64": "float32"}} if flash else {}
+    return _with_positions(
+        "rotary",
+        lambda inputs: RotaryEmbedding(inputs.d_head),
+        flash,
+        d_heads=(4, 6),
+        placings=("rotary_interleaved",),
+        **floors,
+    )
 
 
 def alibi_attention(flash: bool) -> Subject:
@@ -175,7 +183,7 @@ def alibi_attention(flash: bool) -> Subject:
         positions: nn.Module = AlibiPositionalBias(inputs.num_heads)
         return positions
 
-    return _with_positions("alibi", alibi, flash, encodings=("bool",), grouped_heads=False)
+    return _with_positions("alibi", alibi, flash, encodings=("bool",), grouped_heads=False, placings=("alibi",))
 
 
 SUBJECTS = (

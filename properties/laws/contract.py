@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from properties.case import Case
+from properties.case import HIDING, Case
 from properties.compare import assert_close
 from properties.inputs import make_inputs
 from properties.property import Property
@@ -96,6 +96,34 @@ def a_second_call_gives_the_same(subject: Subject, case: Case) -> None:
             assert_close(result.need_weights(), first.weights, bound.weights, f"weights {when}", some)
 
 
+def a_result_outlives_the_next_call(subject: Subject, case: Case) -> None:
+    """What a call has returned stays what it is when the layer is called again, on other tokens of the same sizes.
+
+    A layer that writes into memory it keeps hands out the same memory every time. To compare two of its results is then to
+    compare one with itself: laws that keep a result for later are blind to it.
+    """
+    layer, inputs = subject.start(case)
+    context = None if inputs.context is None else 2 * inputs.context
+    first = layer(inputs)
+    output, weights = first.output.clone(), None if first.weights is None else first.weights.clone()
+    layer(replace(inputs, x=2 * inputs.x, context=context))  # not -1 times: of two minus signs the weights see none
+    assert_close(first.output, output, 0.0, "output, after another call,")
+    if first.weights is not None and weights is not None:
+        assert_close(first.weights, weights, 0.0, "weights, after another call,")
+
+
+def mask_and_flag_are_for_one_call(subject: Subject, case: Case) -> None:
+    """A call without a mask and without the causal flag is one, also after a call with them."""
+    layer, inputs = subject.start(case)
+    unmasked = replace(inputs, mask=None, is_causal=False)
+    bound = subject.bounds(unmasked).output
+    other = subject.layer(inputs)
+    other(unmasked)  # so that what changes from call to call is changed in both
+    layer(inputs)
+    want = other(unmasked).output
+    assert_close(layer(unmasked).output, want, bound, "output without a mask, after one with")
+
+
 def one_layer_serves_all_sizes(subject: Subject, case: Case) -> None:
     """A layer that has served one size serves another as a fresh one does: fewer tokens after more, and more after fewer.
 
@@ -169,6 +197,8 @@ PROPERTIES = (
     Property(law=nothing_passed_in_is_changed),
     Property(law=nothing_around_it_is_changed),
     Property(law=a_second_call_gives_the_same),
+    Property(law=a_result_outlives_the_next_call),
+    Property(law=mask_and_flag_are_for_one_call, needs=("does_without_a_mask",), where={"mask": HIDING}),
     Property(law=one_layer_serves_all_sizes),
     Property(law=parameters_are_those_of_the_formula, needs=("loads_weights", "module")),
     Property(law=a_state_dict_carries_everything, needs=("loads_weights", "module")),

@@ -57,6 +57,34 @@ def every_parameter_counts(subject: Subject, case: Case) -> None:
             assert_changed(subject, layer, inputs, others, rows, f"another {name}")
 
 
+def a_nan_that_is_seen_comes_out(subject: Subject, case: Case) -> None:
+    """NaN in a token makes the rows of all queries that see it NaN, and of its own query if that has a choice between keys.
+
+    A softmax that takes NaN for an empty row, and zeroes it, hides what went wrong before it from everybody who looks for NaN.
+    Fused kernels do so, PyTorch's for the CPU among them; hence it is declared.
+    """
+    layer, inputs = subject.start(case)
+    choosing = _choosing(inputs).any(1)  # [B, T]
+    seen = inputs.visible().any(1)  # [B, T, S]
+    if case.keys is not None:
+        output = layer(replace(inputs, x=torch.full_like(inputs.x, torch.nan))).output
+        _assert_nan(output, choosing & subject.judged(inputs), "with NaN in every query")
+    for s in range(case.S):
+        keys = inputs.keys.clone()
+        keys[:, s] = torch.nan
+        rows = seen[..., s]
+        if case.keys is None:
+            rows = rows | (choosing & (torch.arange(case.T) == s))
+        _assert_nan(layer(inputs.with_keys(keys)).output, rows & subject.judged(inputs), f"with NaN in token {s}")
+
+
+def _assert_nan(output: Tensor, rows: Tensor, when: str) -> None:
+    wrong = rows & ~output.isnan().all(-1)
+    if wrong.any():
+        b, t = (int(i) for i in wrong.nonzero()[0])
+        raise AssertionError(f"{when}, output[{b}, {t}] must be NaN, but is {output[b, t].tolist()}")
+
+
 def _choosing(inputs: Inputs) -> Tensor:
     """Which queries see at least two keys, [B, h, T]: where there is one, its weight is 1 whatever the scores."""
     return inputs.visible().sum(-1) > 1
@@ -107,4 +135,5 @@ PROPERTIES = (
     Property(law=every_visible_key_counts, needs=("loads_weights",)),
     Property(law=every_visible_value_counts, needs=("loads_weights",)),
     Property(law=every_parameter_counts, needs=("loads_weights",)),
+    Property(law=a_nan_that_is_seen_comes_out, needs=("nan_comes_out",)),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from properties.case import Case
-from properties.compare import assert_close
+from properties.compare import assert_close, dimensions
 from properties.property import Property
 from properties.subject import Subject
 
@@ -70,6 +72,28 @@ def each_query_head_reads_its_own_group(subject: Subject, case: Case) -> None:
     assert_close(got, own.expand_as(got), subject.bounds(inputs).output, "merged heads", inputs.attending()[..., None])
 
 
+def every_head_chooses_for_itself(subject: Subject, case: Case) -> None:
+    """Between two keys every head chooses on its own: the rows of many queries do not all lie on one line.
+
+    With two keys, each head moves its part of the output along a line of its own. If all heads use the same weights, the sum
+    moves along a single line, and no formula is needed to see that.
+    """
+    layer, inputs = subject.start(case)
+    pair = inputs.take_keys(torch.arange(2))
+    if pair.square != inputs.square:
+        return
+    random, bound = case.generator("law"), subject.bounds(pair).output
+    rows: list[torch.Tensor] = []
+    for _ in range(QUERIES):
+        rows.append(layer(pair).output[0].to(torch.float64))
+        apart = torch.cat(rows) - rows[0][0]
+        if dimensions(apart, float(bound.max())) > 1:
+            return
+        pair = replace(pair, x=torch.randn(pair.x.shape, generator=random, dtype=torch.float64).to(pair.x.dtype))
+    raise AssertionError(f"the outputs for {len(torch.cat(rows))} queries and two keys lie on a line, those of sample 0")
+
+
+QUERIES = 16  # tries, of T queries each, to find rows that do not lie on one line
 MORE_THAN_ONE = range(2, 1_000_000)
 
 PROPERTIES = (
@@ -81,6 +105,11 @@ PROPERTIES = (
         law=a_head_is_a_layer_of_one_head,
         needs=("formula", "any_heads", "plain_scores"),
         where={"num_heads": MORE_THAN_ONE, "d_head": MORE_THAN_ONE, "batch": (1,)},
+    ),
+    Property(
+        law=every_head_chooses_for_itself,
+        needs=("fine_dtype",),
+        where={"num_heads": MORE_THAN_ONE, "keys": (2, 3, 4, 5), "mask": ("none",)},
     ),
     Property(law=grouped_heads_are_full_heads_with_repeated_weights, needs=("loads_weights",), where={"num_kv_heads": (2,)}),
     Property(law=each_query_head_reads_its_own_group, needs=("loads_weights", "whole_rows"), where={"num_kv_heads": (1, 2)}),

@@ -66,6 +66,26 @@ def permuted_tokens_give_permuted_rows(subject: Subject, case: Case) -> None:
     assert_close(got, want, bound[:, order], "output of permuted tokens", subject.judged(inputs)[:, order, None])
 
 
+def any_key_may_come_first(subject: Subject, case: Case) -> None:
+    """Turn the keys by one place after another, in self-attention the queries with them, and no row is another.
+
+    A permutation drawn at random may leave everything as it was, of two keys every other time. What treats the first key, or the
+    last, otherwise than the rest meets every key in that place here.
+    """
+    layer, inputs = subject.start(case)
+    if case.keys is not None and inputs.square:
+        return  # as above
+    bound, judged = subject.rounding(case).output, subject.judged(inputs)[..., None]
+    want = layer(inputs).output
+    for by in range(1, case.S):
+        order = torch.arange(case.S).roll(by)
+        turned = inputs.take_keys(order) if case.keys is not None else inputs.take_tokens(order)
+        got = layer(turned).output
+        if case.keys is None:
+            got = got[:, order.argsort()]
+        assert_close(got, want, bound, f"output, keys turned by {by}", judged)
+
+
 def self_attention_is_attention_to_oneself(subject: Subject, case: Case) -> None:
     """Attending to x as context, the same tensor or an equal one, is attending to x.
 
@@ -89,5 +109,6 @@ PROPERTIES = (
     Property(law=permuted_keys_change_nothing, needs=("unordered",), where={"keys": CROSS, "mask": WITHOUT_FLAG}),
     Property(law=a_query_alone_gives_its_own_row, needs=("unordered",), where={"keys": CROSS, "mask": WITHOUT_FLAG}),
     Property(law=permuted_tokens_give_permuted_rows, needs=("unordered",), where={"keys": (None,), "mask": WITHOUT_FLAG}),
+    Property(law=any_key_may_come_first, needs=("unordered",), where={"mask": WITHOUT_FLAG}),
     Property(law=self_attention_is_attention_to_oneself, where={"keys": CROSS, "mask": ("none",)}),
 )

@@ -131,14 +131,14 @@ def qk_norm_bounds_the_scores(subject: Subject, case: Case) -> None:
     assert_all((weights <= most) | ~visible, weights, what)
 
 
-# A finite bias in the mask would have its own say in the odds.
-WITHOUT_BIAS = ("bool", "additive")
+# A finite bias, in the mask or for positions, would have its own say in the odds.
+WITHOUT_BIAS = {"encoding": ("bool", "additive"), "placing": ("none", "rotary", "rotary_interleaved")}
 
 PROPERTIES = (
     Property(law=the_window_ends_where_it_says, needs=("windowed",)),
     Property(law=packed_documents_are_documents_alone, where={"mask": ("documents", "documents+padding")}),
     Property(law=a_prefix_sees_itself_both_ways, where={"mask": ("prefix", "prefix+padding")}),
-    Property(law=the_soft_cap_bounds_the_odds, needs=("capped", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
-    Property(law=sinks_take_their_share, needs=("sinks", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
-    Property(law=qk_norm_bounds_the_scores, needs=("qk_norm", "loads_weights", "weights"), where={"encoding": WITHOUT_BIAS}),
+    Property(law=the_soft_cap_bounds_the_odds, needs=("capped", "loads_weights", "weights"), where=WITHOUT_BIAS),
+    Property(law=sinks_take_their_share, needs=("sinks", "loads_weights", "weights"), where=WITHOUT_BIAS),
+    Property(law=qk_norm_bounds_the_scores, needs=("qk_norm", "loads_weights", "weights"), where=WITHOUT_BIAS),
 )

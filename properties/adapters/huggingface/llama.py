@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
+from transformers import DynamicCache, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
 from properties.adapters.huggingface.dispatch import DISPATCHES, supports
-from properties.inputs import Inputs, Weights
+from properties.case import MASKS
+from properties.inputs import Inputs, Weights, causal
 from properties.subject import Subject
 from properties.supports import Supports
-from properties.wrap import Arguments, of_module
+from properties.wrap import Arguments, Caching, of_module
 
 
 def _config(dispatch: str, inputs: Inputs) -> LlamaConfig:
@@ -37,8 +39,10 @@ class _Rotary(nn.Module):
         self.attention = LlamaAttention(config, layer_idx=0).to(inputs.x.dtype)
         self.rotary = LlamaRotaryEmbedding(config)
 
-    def forward(self, x: Tensor, **kwargs: Any) -> Any:
-        cos_and_sin = self.rotary(x, torch.arange(x.shape[1])[None])
+    def forward(self, x: Tensor, positions: Tensor | None = None, past: int = 0, **kwargs: Any) -> Any:
+        if positions is None:
+            positions = torch.arange(past, past + x.shape[1], device=x.device)[None]
+        cos_and_sin = self.rotary(x, positions)
         return self.attention(x, position_embeddings=cos_and_sin, **kwargs)
 
 
@@ -56,6 +60,12 @@ def _supports(dispatch: str, **declared: Any) -> Supports:
     """Its config wants an even d_head. Eager computes the softmax in float32, on purpose, and in float64 too."""
     floors = {"float64": "float32"} if dispatch == "eager" else {}
     return supports(dispatch, flag=True, cross_attention=False, grouped_heads=True, d_heads=(2, 4), floors=floors, **declared)
+
+
+def _rotary_supports(dispatch: str) -> Supports:
+    """The angles are computed in float32, on purpose."""
+    declared = _supports(dispatch, placings=("rotary",), explicit_positions=True)
+    return replace(declared, floors={"float64": "float32"})
 
 
 def attention(dispatch: str) -> Subject:
@@ -81,9 +91,51 @@ def rotary_attention(dispatch: str) -> Subject:
         f"transformers.LlamaAttention[{dispatch}, rotary]",
         build=partial(_Rotary, dispatch),
         parameters=partial(_parameters, prefix="attention."),
-        arguments=_arguments,
-        supports=_supports(dispatch, positions=True),
+        arguments=_placed,
+        supports=_rotary_supports(dispatch),
     )
 
 
-SUBJECTS = tuple(partial(subject, dispatch) for subject in (attention, rotary_attention) for dispatch in DISPATCHES)
+def cached_attention(dispatch: str) -> Subject:
+    """The same with a `DynamicCache`, and the causal mask that LlamaModel makes for it."""
+
+    def arguments(inputs: Inputs) -> Arguments:
+        args, named = _placed(inputs)
+        T, S = inputs.x.shape[1], inputs.past + inputs.x.shape[1]
+        return args, {**named, "is_causal": False, "attention_mask": _causal(inputs.mask, T, S, inputs.x.dtype)}
+
+    def caching(module: nn.Module, inputs: Inputs) -> Caching:
+        cache = DynamicCache()
+
+        def with_cache(piece: Inputs) -> Arguments:
+            args, named = arguments(piece)
+            return args, {**named, "past": piece.past, "past_key_values": cache}
+
+        return Caching(arguments=with_cache, reorder=cache.reorder_cache, reset=cache.reset)
+
+    return of_module(
+        f"transformers.LlamaAttention[{dispatch}, rotary, cache]",
+        build=partial(_Rotary, dispatch),
+        parameters=partial(_parameters, prefix="attention."),
+        arguments=arguments,
+        caching=caching,
+        supports=replace(_rotary_supports(dispatch), masks=MASKS, always_causal=True, cache=True, reorders=True),
+    )
+
+
+def _placed(inputs: Inputs) -> Arguments:
+    args, named = _arguments(inputs)
+    return args, {**named, "positions": inputs.positions}
+
+
+def _causal(mask: Tensor | None, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+    """The additive mask [B or 1, 1, T, S] of a causal layer, with this one in it."""
+    bias = torch.zeros(1, 1, queries, keys, dtype=dtype).masked_fill(~causal(queries, keys), -torch.inf)
+    if mask is None:
+        return bias
+    return bias + mask if mask.is_floating_point() else bias.masked_fill(~mask, -torch.inf)
+
+
+SUBJECTS = tuple(
+    partial(subject, dispatch) for subject in (attention, rotary_attention, cached_attention) for dispatch in DISPATCHES
+)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from properties.adapters.huggingface.dispatch import DISPATCHES, supports
 from properties.inputs import Inputs, Weights
-from properties.subject import Layer, Result, Subject
+from properties.mechanisms import BUCKETS, FAR
+from properties.subject import Result, Subject
 from properties.supports import Supports
 from properties.wrap import of_module
 
@@ -34,6 +34,9 @@ def _build(dispatch: str, inputs: Inputs, *, relative: bool = False) -> nn.Modul
         d_kv=inputs.d_head,
         num_heads=inputs.num_heads,
         dropout_rate=inputs.dropout,
+        is_decoder=relative,  # an encoder has other buckets: half of them for what lies ahead
+        relative_attention_num_buckets=BUCKETS,
+        relative_attention_max_distance=FAR,
         attn_implementation=dispatch,
     )
     attention: nn.Module = T5Attention(config, has_relative_attention_bias=relative, layer_idx=0)
@@ -41,7 +44,8 @@ def _build(dispatch: str, inputs: Inputs, *, relative: bool = False) -> nn.Modul
 
 
 def _parameters(w: Weights) -> dict[str, Tensor]:
-    return {"q.weight": w.w_q, "k.weight": w.w_k, "v.weight": w.w_v, "o.weight": w.w_o}
+    named = {"q.weight": w.w_q, "k.weight": w.w_k, "v.weight": w.w_v, "o.weight": w.w_o}
+    return named if w.table is None else {**named, "relative_attention_bias.weight": w.table}
 
 
 def _result(returned: tuple[Tensor, Tensor, Tensor | None]) -> Result:
@@ -62,21 +66,15 @@ def attention(dispatch: str) -> Subject:
 
 
 def relative_attention(dispatch: str) -> Subject:
-    """`T5Attention(has_relative_attention_bias=True)`, attending to itself. The bias is random, and always the same."""
-    name = f"transformers.T5Attention[{dispatch}, relative]"
-
-    def layer(inputs: Inputs) -> Layer:
-        bias = torch.randn(32, inputs.num_heads, generator=torch.Generator().manual_seed(0)).to(inputs.x.dtype)  # [buckets, h]
-        subject = of_module(
-            name,
-            build=partial(_build, dispatch, relative=True),
-            parameters=lambda w: {**_parameters(w), "relative_attention_bias.weight": bias},
-            arguments=lambda inputs: ((inputs.x,), {"mask": inputs.mask, "is_causal": inputs.is_causal}),
-            result=_result,
-        )
-        return subject.build(inputs)
-
-    return Subject(name=name, build=layer, supports=_supports(dispatch, flag=True, cross_attention=False, positions=True))
+    """`T5Attention(has_relative_attention_bias=True)` of a decoder, attending to itself."""
+    return of_module(
+        f"transformers.T5Attention[{dispatch}, relative]",
+        build=partial(_build, dispatch, relative=True),
+        parameters=_parameters,
+        arguments=lambda inputs: ((inputs.x,), {"mask": inputs.mask, "is_causal": inputs.is_causal}),
+        result=_result,
+        supports=_supports(dispatch, flag=True, cross_attention=False, placings=("relative_bias",)),
+    )
 
 
 SUBJECTS = tuple(partial(subject, dispatch) for subject in (attention, relative_attention) for dispatch in DISPATCHES)

@@ -1,0 +1,73 @@
+"""Does a property kill a fault? It is tried on random cases on which the fault can show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from faults.fault import Fault, subject_of
+from properties.case import Case
+from properties.laws import PROPERTIES
+from properties.property import Property
+from properties.runner import failure
+from properties.subject import Subject
+
+VISIBLE = 4  # visible cases a fault is tried on, for each property
+DRAWN = 120  # cases drawn to find that many; a property may be about none on which the fault can show
+
+# What others may be unable to hand in, and what they declare then.
+LACKING: Mapping[str, Mapping[str, Any]] = {
+    "its weights cannot be loaded": {"loads_weights": False},
+    "it returns no weights": {"weights": False, "training_weights": False},
+    "neither": {"loads_weights": False, "weights": False, "training_weights": False},
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A property that kills a fault, and on which case."""
+
+    property: str
+    cases: int  # visible cases of this property up to the kill, this one included
+    case: Case
+    evidence: str
+
+
+def kills(fault: type[Fault], subject: Subject, seed: int = 0, properties: Iterable[Property] = PROPERTIES) -> tuple[Kill, ...]:
+    """Try each property that applies to the fault, handed in as this subject."""
+    return tuple(kill for property_ in properties if (kill := _kill(fault, subject, property_, seed)))
+
+
+def unnoticed(fault: type[Fault], killers: Collection[str], seed: int = 0) -> tuple[str, ...]:
+    """Return for which of LACKING no property kills the fault any more.
+
+    Only those that kill it otherwise are asked: what lacks something is held to less. `tests/test_strength.py` has checked it.
+    """
+    subject = subject_of(fault)
+    asked = [property_ for property_ in PROPERTIES if property_.name in killers]
+    lost = []
+    for words, declared in LACKING.items():
+        poorer = replace(subject, supports=replace(subject.supports, **declared))
+        if not any(_kill(fault, poorer, property_, seed) for property_ in asked):
+            lost.append(words)
+    return tuple(lost)
+
+
+def _kill(fault: type[Fault], subject: Subject, property_: Property, seed: int) -> Kill | None:
+    if property_.not_applicable(subject):
+        return None
+    random = Random(f"{seed} {property_.name}")
+    seen = 0
+    for _ in range(DRAWN):
+        case = property_.sample(random, subject)
+        if not fault.visible(case):
+            continue
+        seen += 1
+        evidence = failure(property_, subject, case)
+        if evidence is not None:
+            return Kill(property_.name, seen, case, evidence)
+        if seen == VISIBLE:
+            return None
+    return None

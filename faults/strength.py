@@ -1,0 +1,146 @@
+"""How strong the properties are together, and what each is there for: `python -m faults strength`, and `docs/strength.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from faults.coverage import Standing, killers_of, smallest_set, standings
+from faults.kills import LACKING, VISIBLE
+from faults.matrix import Row
+from properties.laws import PROPERTIES
+
+PAGE = Path(__file__).parents[1] / "docs" / "strength.md"
+COMMAND = "python -m faults strength --write"
+
+# Why a property is kept that is never alone and never first, by its name. `python -m faults` says who needs a reason.
+KEPT: dict[str, str] = {
+    "self_attention_is_attention_to_oneself": "Needs neither weights nor a formula, and alone hands in x itself, or a copy, as "
+    "context: a layer that asks whether they are the same tensor takes another path for one of them.",
+    "nonfinite_hidden_tokens_are_irrelevant": "Not asked of the faults, since `attn` does not promise it; for a layer that does, "
+    "it alone puts NaN and infinity into hidden tokens.",
+}
+
+# Why no law can see a fault in a layer whose weights cannot be loaded, by the name of the fault.
+UNSEEABLE: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What follows from the rows of all faults."""
+
+    faults: int
+    killed: int
+    smallest_set: tuple[str, ...]  # of the properties: together they kill what all of them kill
+    properties: tuple[Standing, ...]
+    unnoticed: Mapping[str, tuple[str, ...]]  # the faults that nothing kills, for each of LACKING
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], properties: Sequence[str] = tuple(p.name for p in PROPERTIES)) -> Strength:
+        """Compute it; nothing is run."""
+        return cls(
+            len(rows),
+            sum(bool(row.kills) for row in rows),
+            tuple(smallest_set(killers_of(rows), properties)),
+            tuple(standings(rows, properties)),
+            {words: tuple(row.name for row in rows if words in row.unnoticed) for words in LACKING},
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self) | {"kept": KEPT, "unseeable": UNSEEABLE}
+
+
+def problems(strength: Strength, kept: Collection[str] = KEPT, unseeable: Collection[str] = UNSEEABLE) -> list[str]:
+    """What has to be mended in the reasons above, each with what to do."""
+    idle = [standing.name for standing in strength.properties if standing.needs_a_reason]
+    unnoticed = {fault for faults in strength.unnoticed.values() for fault in faults}
+    return [
+        *(f"{name} is never alone and never first: say why it is kept, in KEPT" for name in idle if name not in kept),
+        *(f"KEPT has a reason for {name}, which needs none: take it out" for name in kept if name not in idle),
+        *(f"UNSEEABLE has {name}, which is no fault, or is seen: take it out" for name in unseeable if name not in unnoticed),
+    ]
+
+
+def stale(strength: Strength, path: Path = PAGE) -> str | None:
+    """Say how to mend the page if it does not say what was measured; None if it does, or this is no clone, which has pages."""
+    if not path.parent.is_dir() or (path.exists() and path.read_text(encoding="utf-8") == page(strength)):
+        return None
+    return f"{path.parent.name}/{path.name} is not what was measured now: run `{COMMAND}`"
+
+
+def page(strength: Strength) -> str:
+    """The page, in Markdown that can be read as it is."""
+    by_name = {standing.name: standing for standing in strength.properties}
+    smallest = [(name, by_name[name].kills, ", ".join(by_name[name].alone)) for name in strength.smallest_set]
+    each = [(s.name, s.kills, len(s.alone) or "", s.first or "", KEPT.get(s.name, "")) for s in strength.properties]
+    black_box, no_weights, neither = (strength.unnoticed[words] for words in LACKING)
+    return _PAGE.format(
+        command=COMMAND,
+        visible=VISIBLE,
+        faults=strength.faults,
+        killed=strength.killed,
+        properties=len(by_name),
+        size=len(smallest),
+        smallest=_table(("property", "kills", "nothing else kills"), smallest),
+        each=_table(("property", "kills", "alone", "first", "kept because"), each),
+        idle=_listed(s.name for s in strength.properties if s.needs_a_reason),
+        black_box=len(black_box),
+        why=_table(("fault", "why no law sees it"), [(fault, UNSEEABLE.get(fault, "no law known")) for fault in black_box]),
+        no_weights=_listed(no_weights),
+        neither=_listed(fault for fault in neither if fault not in {*black_box, *no_weights}),
+    )
+
+
+_PAGE = """\
+# How strong the properties are
+
+Measured by `{command}`, on the cases of seed 0; do not edit. Of {faults} faults, {properties} properties kill {killed}.
+
+## A smallest set
+
+{size} properties kill all that the {properties} kill, and no fewer do; others of this number may do as well. What is not in it
+says more closely what is wrong, or holds for a layer of which less is known.
+
+{smallest}
+
+## What each property is there for
+
+*Kills*: so many faults, each tried on up to {visible} cases on which it shows. *Alone*: so many of these that nothing else kills.
+*First*: for each fault random cases are drawn, and all its killers asked on each; a property is first if it fails on the first
+case on which any fails, and others can be first with it. What is never alone and never first is kept for a reason.
+
+{each}
+
+Never alone and never first: {idle}.
+
+## What goes unseen
+
+The faults that nothing kills in a layer of which less can be known.
+
+### Where weights cannot be loaded: {black_box} of {faults}
+
+{why}
+
+### Where no weights are returned
+
+{no_weights}.
+
+### Where neither is possible, besides all these
+
+{neither}.
+"""
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Its columns padded to the widest cell, but for the last."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header) - 1)]
+    lines = [" | ".join(["", *map(str.ljust, row, widths), row[-1]]).strip() + " |" for row in cells]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
