@@ -64,6 +64,13 @@ def test_beside_a_mask() -> None:
     torch.testing.assert_close(layer(x, bias, prefix=PREFIX)[0], want)
 
 
+def test_no_flag_is_no_flag() -> None:
+    layer, x = layer_and_tokens(PrefixAttention)
+    heads = [layer.split_heads(part) for part in layer.project_in(x, None)]
+    unset, none = (layer.attend(*heads, written_out(), flag) for flag in (False, None))
+    assert torch.equal(unset[0], none[0]) and torch.equal(unset[1], none[1])
+
+
 @pytest.mark.parametrize(
     ("prefix", "error", "said"),
     [

@@ -88,6 +88,11 @@ def test_beside_a_mask(window: int | None) -> None:
     torch.testing.assert_close(layer(x, bias)[0], attended(layer, x, bias.masked_fill(~band, -torch.inf)))
 
 
+def test_the_window_of_scores_that_are_not_square() -> None:
+    layer = WindowAttention(4, 2, window=2)
+    assert torch.equal(layer.hide_distant(torch.zeros(2, 4), None), window_mask(2, 2, 4))
+
+
 def test_a_row_whose_window_is_padding_is_empty() -> None:
     layer, x = layer_and_tokens(WindowAttention, window=2)
     output, weights = layer(x, padding([1, 0, 0, 1, 1]).expand(B, 1, 1, T))

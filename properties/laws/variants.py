@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
-from properties.case import Case
+from properties.case import EXPLICIT, Case
 from properties.compare import assert_all, assert_close
 from properties.inputs import gradients
+from properties.laws.algebra import SHIFT
 from properties.laws.dependence import assert_changed
 from properties.property import Property
 from properties.rounding import gradient_bounds
@@ -115,6 +117,22 @@ def sinks_take_their_share(subject: Subject, case: Case) -> None:
     assert_close(got, want, bound, "sum of the weights besides the sink's", seen > 0)
 
 
+def a_sink_is_a_score_like_any_other(subject: Subject, case: Case) -> None:
+    """One number added to the whole mask and to every sink changes nothing: it is what all scores of the softmax have in common.
+
+    A sink that is not made ready as the scores are, in another base or with their maximum still on it, takes another share.
+    """
+    layer, inputs = subject.start(case)
+    sinks = inputs.weights.sinks
+    if sinks is None or inputs.mask is None:
+        return
+    shifted = replace(inputs, mask=inputs.mask + SHIFT).with_weights(sinks=sinks + SHIFT)
+    bound = subject.bounds(inputs).output + subject.bounds(shifted).output
+    want = layer(inputs).output
+    got = layer(shifted).output
+    assert_close(got, want, bound, f"output, {SHIFT} added to mask and sinks,", subject.judged(inputs)[..., None])
+
+
 def qk_norm_bounds_the_scores(subject: Subject, case: Case) -> None:
     """However large queries and keys are, the odds between two keys stay below exp(2 sqrt(d_head) max|n_q| max|n_k|)."""
     layer, inputs = subject.start(case)
@@ -140,5 +158,10 @@ PROPERTIES = (
     Property(law=a_prefix_sees_itself_both_ways, where={"mask": ("prefix", "prefix+padding")}),
     Property(law=the_soft_cap_bounds_the_odds, needs=("capped", "loads_weights", "weights"), where=WITHOUT_BIAS),
     Property(law=sinks_take_their_share, needs=("sinks", "loads_weights", "weights"), where=WITHOUT_BIAS),
+    Property(
+        law=a_sink_is_a_score_like_any_other,
+        needs=("sinks", "loads_weights"),
+        where={"mask": EXPLICIT, "encoding": ("bias",)},
+    ),
     Property(law=qk_norm_bounds_the_scores, needs=("qk_norm", "loads_weights", "weights"), where=WITHOUT_BIAS),
 )
