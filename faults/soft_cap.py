@@ -117,25 +117,24 @@ class CapTimesTheScore(Fault, SoftCapAttention):
         return chooses(case)
 
 
-class CapNotMultipliedBack(Fault, SoftCapAttention):
-    """Divide by the cap, take the tanh, and stop.
+class CapOnlyBehindTheTanh(Fault, SoftCapAttention):
+    """Multiply by the cap, and do not divide by it first.
 
     Why it is wrong:
-        The scores now lie between -1 and 1, whatever the cap. Kernels put the second factor into their exponential, far from the
-        first, and one of the two is easily forgotten.
+        The bound is right, and everything below it is not: near zero the scores come out `cap` times too large, and above 2 they
+        are all alike. Kernels divide in the scale, far away from the tanh, which makes this look like what was meant.
 
     When it shows:
         As soon as a query has a choice. A cap of 1 would hide it.
 
     Seen in the wild:
-        https://github.com/Dao-AILab/flash-attention/pull/1025
         https://github.com/Dao-AILab/flash-attention/issues/1181
     """
 
     root_cause = "score: implementation"
 
     def cap(self, scores: Tensor) -> Tensor:
-        return (scores / self.soft_cap).tanh()
+        return self.soft_cap * scores.tanh()
 
     @staticmethod
     def visible(case: Case) -> bool:
