@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import textwrap
@@ -88,8 +89,9 @@ def sections_of(fault: type[Fault]) -> dict[str, str]:
     return {heading: textwrap.dedent(text).strip() for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+@functools.cache
 def subject_of(fault: type[Fault]) -> Subject:
-    """The fault as a subject of the properties."""
+    """The fault as a subject of the properties; the same one every time, of which laws remember what is costly to find out."""
     return subject(fault, name_of(fault))
 
 

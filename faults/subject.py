@@ -11,6 +11,7 @@ from torch import Tensor
 from attn import MultiHeadAttention
 from properties.inputs import Inputs, Weights
 from properties.subject import Subject
+from properties.supports import TOOLS, Supports
 from properties.wrap import of_module
 
 
@@ -27,7 +28,8 @@ def subject(attention: type[MultiHeadAttention] = MultiHeadAttention, name: str 
             dtype=inputs.x.dtype,
         )
 
-    made = of_module(name, build=build, parameters=_parameters, arguments=_arguments)
+    supports = Supports(tools=TOOLS)
+    made = of_module(name, build=build, parameters=_parameters, arguments=_arguments, supports=supports)
     module = attention.__module__
     expression = f"faults.subject.subject({module}.{attention.__qualname__})"
     return replace(made, expression=expression, imports=(f"import {module}", "import faults.subject"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,16 @@ class LoadedModule:
 
     module: nn.Module
     parameters: Callable[[Weights], Mapping[str, Tensor]]  # the weights under the names and in the shapes of its parameters
-    run_stored: Callable[[Inputs], Result]  # in evaluation, with the weights it holds
+    # Calls the module, or whatever stands for it, with inputs; its mode, also given here, has been set. With the weights it holds.
+    call: Callable[[Callable[..., Any], Inputs, bool], Result]
+
+    def load(self, weights: Weights) -> None:
+        """Put these weights into the parameters."""
+        given = self.parameters(weights)
+        with torch.no_grad():
+            for name, parameter in self.module.named_parameters():
+                if name in given:
+                    parameter.copy_(given[name])
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ class Layer:
             before, changed = Settings.now(), []
             try:
                 said = to_subject(inputs, self.supports)
-                result = self.module.run_stored(said) if stored and self.module else self.run(said, training)
+                result = self._stored(said) if stored else self.run(said, training)
             except (Broken, *_NOT_ITS_DOING):
                 raise
             except BaseException as error:
@@ -84,6 +94,17 @@ class Layer:
             return Result(result.output)
         _check("weights", result.weights, (B, h, T, S), inputs.x)
         return Result(result.output, weights_from_subject(result.weights, inputs, self.supports))
+
+
+    def _stored(self, said: Inputs) -> Result:
+        loaded = self.need_module()
+        return loaded.call(loaded.module.eval(), said, False)
+
+    def need_module(self) -> LoadedModule:
+        """The module, for the laws about it: they apply where a subject declares that it is one."""
+        if self.module is None:
+            raise Broken("it declares a module, and has none")
+        return self.module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +162,9 @@ class Subject:
             return rounding(case, self.dtype, self.precision)
         return self.bounds(make_inputs(case, self.dtype))
 
-    def bounds(self, inputs: Inputs) -> Bounds:
-        """How far rounding may lead a result on these inputs."""
-        precision = self.supports.precision(inputs.x.dtype)
+    def bounds(self, inputs: Inputs, dtype: torch.dtype | None = None) -> Bounds:
+        """How far rounding may lead a result on these inputs, computed in their dtype or in another."""
+        precision = self.supports.precision(dtype or inputs.x.dtype)
         if self.supports.formula:
             return bounds(inputs, precision)
 

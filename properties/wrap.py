@@ -219,11 +219,11 @@ def _layer(
         args, kwargs = arguments(inputs)
         return result(torch.func.functional_call(module, given, args, kwargs))
 
-    def run_stored(inputs: Inputs) -> Result:
+    def call(function: Callable[..., Any], inputs: Inputs, training: bool) -> Result:
         args, kwargs = arguments(inputs)
-        return result(module.eval()(*args, **kwargs))
+        return result(function(*args, **kwargs))
 
-    return Layer(run, LoadedModule(module, parameters, run_stored))
+    return Layer(run, LoadedModule(module, parameters, call))
 
 
 class _Call:

@@ -6,6 +6,7 @@ from properties.laws import (
     causality,
     contract,
     dependence,
+    graphs,
     heads,
     masking,
     modes,
@@ -13,11 +14,16 @@ from properties.laws import (
     reference,
     rows,
     symmetry,
+    tools,
+    training,
 )
 from properties.property import Property
 
 PROPERTIES: tuple[Property, ...] = tuple(
     property_
-    for family in (reference, rows, symmetry, masking, causality, batch, heads, algebra, dependence, modes, contract, precision)
+    for family in (
+        *(reference, rows, symmetry, masking, causality, batch, heads, algebra, dependence, modes, contract, precision),
+        *(tools, graphs, training),
+    )
     for property_ in family.PROPERTIES
 )

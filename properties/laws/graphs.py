@@ -1,0 +1,118 @@
+"""Laws of graphs: a layer that is traced once, and run from what was written down then, is still the layer.
+
+To trace a layer takes as long as a hundred calls, so it is done once for each kind of case: these laws look at a layer of one
+small size, with a mask of the kind that the case has, and remember what came of it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from properties.case import EXPLICIT, Case
+from properties.compare import assert_close
+from properties.inputs import Inputs, make_inputs
+from properties.laws.tools import calling, loaded
+from properties.property import Property
+from properties.subject import Broken, Layer, Subject
+
+Graph = Callable[..., Any]
+Trace = Callable[[Layer, nn.Module, Inputs], Graph]
+
+
+def a_compiled_layer_is_the_layer(subject: Subject, case: Case) -> None:
+    """Compiled (`torch.compile`), a layer gives what it gives uncompiled.
+
+    By the backend `aot_eager`, which takes the layer apart into a graph as every backend gets it, and needs no C++ compiler.
+    """
+    _judge(subject, case, _compiled)
+
+
+def an_exported_layer_is_the_layer(subject: Subject, case: Case) -> None:
+    """Exported (`torch.export`) with one set of inputs, a layer gives what it gives by itself, for others of their shapes, too.
+
+    The graph is to hold for all numbers: an `if` that was decided by those it was traced with is a mistake for others.
+    """
+    _judge(subject, case, _exported)
+
+
+def _compiled(layer: Layer, module: nn.Module, example: Inputs) -> Graph:
+    torch.compiler.reset()  # or else, after eight classes that share a forward, it silently runs them uncompiled
+    return torch.compile(module, backend="aot_eager")  # type: ignore[no-any-return]
+
+
+def _exported(layer: Layer, module: nn.Module, example: Inputs) -> Graph:
+    def export(*args: Any, **kwargs: Any) -> Any:
+        graphs.append(torch.export.export(module, args, kwargs, strict=False).module())
+        return graphs[-1](*args, **kwargs)
+
+    graphs: list[Graph] = []
+    calling(layer, module, export)(example)
+    return graphs[0]
+
+
+def _judge(subject: Subject, case: Case, trace: Trace) -> None:
+    evidence = _remembered(subject, trace, _small(subject, case))
+    if evidence is not None:
+        raise AssertionError(evidence)
+
+
+_EVIDENCE: OrderedDict[tuple[int, int, Trace, Case], tuple[Subject, str | None]] = OrderedDict()
+
+
+def _remembered(subject: Subject, trace: Trace, small: Case) -> str | None:
+    """What was found of the subject on the small case, now or before. The subject is kept: its id must stay its own."""
+    key = (id(subject.build), id(subject.supports), trace, small)
+    if key not in _EVIDENCE:
+        _EVIDENCE[key] = subject, _evidence(subject, small, trace)
+        if len(_EVIDENCE) > 64:
+            _EVIDENCE.popitem(last=False)
+    return _EVIDENCE[key][1]
+
+
+def _evidence(subject: Subject, small: Case, trace: Trace) -> str | None:
+    first = make_inputs(small, subject.dtype)
+    second = replace(make_inputs(replace(small, seed=1), subject.dtype), weights=first.weights)
+    try:
+        want = [loaded(subject, small)[0](inputs).output for inputs in (first, second)]
+    except Broken:
+        return None  # it does not work on this case at all: what of that is wrong is for other laws to say
+    layer, module, _ = loaded(subject, small)
+    try:
+        traced = calling(layer, module, trace(layer, module.eval(), first))
+        for inputs, right, which in zip((first, second), want, ("the numbers it was traced with", "others"), strict=True):
+            bound, judged = subject.bounds(inputs).output, subject.judged(inputs)[..., None]
+            assert_close(traced(inputs).output, right, bound, f"output for {which}", judged)
+    except AssertionError as error:
+        return f"of {small!r}, {'compiled' if trace is _compiled else 'exported'}: {error}"
+    return None
+
+
+_KINDS = ("head", "sample", "causal+padding", "padding", "causal", "full")  # those that can be told apart least come last
+
+
+def _small(subject: Subject, case: Case) -> Case:
+    supports = subject.supports
+    mask = case.mask if case.mask in ("none", "empty") else next(mask for mask in _KINDS if mask in supports.masks)
+    return Case(
+        batch=2,
+        queries=3,
+        num_heads=next(iter(supports.num_heads), 2),
+        d_head=next(iter(supports.d_heads), 2),
+        mask=mask,
+        encoding="bool" if "bool" in supports.encodings else case.encoding,
+        bias=supports.bias,
+        biases=case.biases,
+        alignment=case.alignment,
+    )
+
+
+PROPERTIES = (
+    Property(law=a_compiled_layer_is_the_layer, needs=("module", "compiles"), where={"mask": ("none", *EXPLICIT)}),
+    Property(law=an_exported_layer_is_the_layer, needs=("module", "exports"), where={"mask": ("none", *EXPLICIT)}),
+)
