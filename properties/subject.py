@@ -45,8 +45,9 @@ class LoadedModule:
 
     module: nn.Module
     parameters: Callable[[Weights], Mapping[str, Tensor]]  # the weights under the names and in the shapes of its parameters
-    # Calls the module, or whatever stands for it, with inputs; its mode, also given here, has been set. With the weights it holds.
-    call: Callable[[Callable[..., Any], Inputs, bool], Result]
+    call: Callable[
+        [Callable[..., Any], Inputs, bool], Result
+    ]  # the module, or what stands for it; its mode has been set as given
 
     def load(self, weights: Weights) -> None:
         """Put these weights into the parameters."""
@@ -95,10 +96,19 @@ class Layer:
         _check("weights", result.weights, (B, h, T, S), inputs.x)
         return Result(result.output, weights_from_subject(result.weights, inputs, self.supports))
 
-
     def _stored(self, said: Inputs) -> Result:
         loaded = self.need_module()
         return loaded.call(loaded.module.eval(), said, False)
+
+    def calling(self, module: nn.Module, function: Callable[..., Any] | None = None) -> Layer:
+        """The layer, but with this module, by the weights that it holds; or with a function that stands for it."""
+        call = self.need_module().call
+
+        def run(said: Inputs, training: bool) -> Result:
+            module.train(training)
+            return call(module if function is None else function, said, training)
+
+        return replace(self, run=run)
 
     def need_module(self) -> LoadedModule:
         """The module, for the laws about it: they apply where a subject declares that it is one."""
@@ -155,6 +165,14 @@ class Subject:
         """What every law begins with: the inputs of the case, and a layer for them."""
         inputs = make_inputs(case, self.dtype)
         return self.layer(inputs), inputs
+
+    def loaded(self, case: Case) -> tuple[Layer, nn.Module, Inputs]:
+        """A layer that computes by the weights it holds, those of the case if it can be given any; its module; and the inputs."""
+        layer, inputs = self.start(case)
+        module = layer.need_module()
+        if self.supports.loads_weights:
+            module.load(inputs.weights)
+        return layer.calling(module.module), module.module, inputs
 
     def rounding(self, case: Case) -> Bounds:
         """How far rounding may lead a result on this case."""

@@ -6,8 +6,10 @@ small size, with a mask of the kind that the case has, and remember what came of
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +18,8 @@ from torch import nn
 
 from properties.case import EXPLICIT, Case
 from properties.compare import assert_close
+from properties.conventions import to_subject
 from properties.inputs import Inputs, make_inputs
-from properties.laws.tools import calling, loaded
 from properties.property import Property
 from properties.subject import Broken, Layer, Subject
 
@@ -47,13 +49,22 @@ def _compiled(layer: Layer, module: nn.Module, example: Inputs) -> Graph:
 
 
 def _exported(layer: Layer, module: nn.Module, example: Inputs) -> Graph:
-    def export(*args: Any, **kwargs: Any) -> Any:
-        graphs.append(torch.export.export(module, args, kwargs, strict=False).module())
-        return graphs[-1](*args, **kwargs)
+    given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
-    graphs: list[Graph] = []
-    calling(layer, module, export)(example)
-    return graphs[0]
+    def take(*args: Any, **kwargs: Any) -> Any:
+        given.append((args, kwargs))
+        raise _Taken
+
+    with contextlib.suppress(_Taken):
+        layer.need_module().call(take, to_subject(example, layer.supports), False)
+    try:
+        return torch.export.export(module, *given[0], strict=False).module()
+    except Exception as error:
+        raise Broken(f"it raised {type(error).__name__}: {error}") from error
+
+
+class _Taken(BaseException):
+    """Ends a call after its arguments are known."""
 
 
 def _judge(subject: Subject, case: Case, trace: Trace) -> None:
@@ -76,21 +87,39 @@ def _remembered(subject: Subject, trace: Trace, small: Case) -> str | None:
 
 
 def _evidence(subject: Subject, small: Case, trace: Trace) -> str | None:
-    first = make_inputs(small, subject.dtype)
-    second = replace(make_inputs(replace(small, seed=1), subject.dtype), weights=first.weights)
+    def inputs(seed: int) -> Inputs:  # made anew for each call: one may change what it is given
+        weights = make_inputs(small, subject.dtype).weights
+        return replace(make_inputs(replace(small, seed=seed), subject.dtype), weights=weights)
+
+    seeds = {"the numbers it was traced with": 0, "others": 1}
+    plain = subject.loaded(small)[0]
     try:
-        want = [loaded(subject, small)[0](inputs).output for inputs in (first, second)]
+        # What it keeps between calls it keeps when it is compiled, too; but an exported graph keeps nothing.
+        want = [(plain if trace is _compiled else subject.loaded(small)[0])(inputs(seed)).output for seed in seeds.values()]
     except Broken:
         return None  # it does not work on this case at all: what of that is wrong is for other laws to say
-    layer, module, _ = loaded(subject, small)
+    layer, module, _ = subject.loaded(small)
     try:
-        traced = calling(layer, module, trace(layer, module.eval(), first))
-        for inputs, right, which in zip((first, second), want, ("the numbers it was traced with", "others"), strict=True):
-            bound, judged = subject.bounds(inputs).output, subject.judged(inputs)[..., None]
-            assert_close(traced(inputs).output, right, bound, f"output for {which}", judged)
+        with _quiet(), torch.no_grad():
+            traced = layer.calling(module, trace(layer, module.eval(), inputs(0)))
+            got = [traced(inputs(seed)).output for seed in seeds.values()]
+        for which, one, right in zip(seeds, got, want, strict=True):
+            bound, judged = subject.bounds(inputs(seeds[which])).output, subject.judged(inputs(seeds[which]))[..., None]
+            assert_close(one, right, bound, f"output for {which}", judged)
     except AssertionError as error:
         return f"of {small!r}, {'compiled' if trace is _compiled else 'exported'}: {error}"
     return None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What torch has to say of a graph that it has to break, or cannot make, it says in pages."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 _KINDS = ("head", "sample", "causal+padding", "padding", "causal", "full")  # those that can be told apart least come last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from properties.inputs import Inputs, gradients, make_inputs
 from properties.oracle import attend
 from properties.property import Property
 from properties.rounding import gradient_bounds
-from properties.subject import Layer, Result, Subject
+from properties.subject import Result, Subject
 
 
 def checkpointing_changes_nothing(subject: Subject, case: Case) -> None:
@@ -56,18 +56,18 @@ def checkpointing_changes_nothing(subject: Subject, case: Case) -> None:
 
 
 def given_parameters_are_used(subject: Subject, case: Case) -> None:
-    """Called with parameters (`torch.func.functional_call`), a layer computes what one does that holds them; and keeps its own."""
+    """Called with parameters (`torch.func.functional_call`), a layer computes what one does that holds them, and keeps its own."""
     layer, inputs = subject.start(case)
     module, bound, judged = layer.need_module().module, subject.rounding(case).output, subject.judged(inputs)[..., None]
-    before = calling(layer, module)(inputs).output
+    before = layer.calling(module)(inputs).output
     given = dict(layer.need_module().parameters(inputs.weights))
 
     def with_given(*args: Any, **kwargs: Any) -> Any:
         return torch.func.functional_call(module, given, args, kwargs)
 
-    want = loaded(subject, case)[0](inputs).output
-    assert_close(calling(layer, module, with_given)(inputs).output, want, bound, "output with given parameters", judged)
-    after = calling(layer, module)(inputs).output
+    want = subject.loaded(case)[0](inputs).output
+    assert_close(layer.calling(module, with_given)(inputs).output, want, bound, "output with given parameters", judged)
+    after = layer.calling(module)(inputs).output
     assert_close(after, before, bound, "output with its own parameters, after a call with others,", judged)
 
 
@@ -76,10 +76,10 @@ def a_copy_stands_alone(subject: Subject, case: Case) -> None:
 
     A function that was made in the constructor and remembers its layer goes on remembering that one in the copy.
     """
-    layer, module, inputs = loaded(subject, case)
+    layer, module, inputs = subject.loaded(case)
     bound, judged = subject.rounding(case).output, subject.judged(inputs)[..., None]
     want = layer(inputs).output  # also what is copied has been called before
-    other = calling(layer, copy.deepcopy(module))
+    other = layer.calling(copy.deepcopy(module))
     assert_close(other(inputs).output, want, bound, "output of a copy", judged)
     other(replace(inputs, x=-inputs.x))
     assert_close(layer(inputs).output, want, bound, "output after another call of its copy", judged)
@@ -91,15 +91,17 @@ def a_copy_stands_alone(subject: Subject, case: Case) -> None:
 
 def a_saved_layer_comes_back(subject: Subject, case: Case) -> None:
     """A layer saved as a whole (`torch.save`, that is by pickle) and loaded again computes the same."""
-    layer, module, inputs = loaded(subject, case)
+    layer, module, inputs = subject.loaded(case)
     if not all(_can_be_found(type(part)) for part in module.modules()):
         return  # pickle wants to import its class, which is no fault of the layer
     want = layer(inputs).output
     file = io.BytesIO()
     torch.save(module, file)
     file.seek(0)
-    got = calling(layer, torch.load(file, weights_only=False))(inputs).output
-    assert_close(got, want, subject.rounding(case).output, "output of the layer that came back", subject.judged(inputs)[..., None])
+    got = layer.calling(torch.load(file, weights_only=False))(inputs).output
+    assert_close(
+        got, want, subject.rounding(case).output, "output of the layer that came back", subject.judged(inputs)[..., None]
+    )
 
 
 def every_submodule_is_called(subject: Subject, case: Case) -> None:
@@ -108,19 +110,14 @@ def every_submodule_is_called(subject: Subject, case: Case) -> None:
     Adapters, quantisation and pruning hang themselves there. One whose weight alone is read looks the same until one of them
     comes. In cross-attention a projection that is one of three has to be applied in parts, and that is no call.
     """
-    layer, module, inputs = loaded(subject, case)
+    layer, module, inputs = subject.loaded(case)
     owners = {name: part for name, part in module.named_modules() if next(part.parameters(recurse=False), None) is not None}
     for training in (False, True):
-        called: set[str] = set()
-        hooks = [part.register_forward_hook(lambda *_, name=name: called.add(name)) for name, part in owners.items()]
-        try:
-            layer(inputs, training=training)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if missing := sorted(owners.keys() - called):
+        if missing := sorted(owners.keys() - _called(lambda: layer(inputs, training=training), owners)):  # noqa: B023
             mode = "training" if training else "evaluation"
-            raise AssertionError(f"in {mode} {', '.join(missing)} was not called: no hook on it runs, only its parameters are read")
+            raise AssertionError(
+                f"in {mode} {', '.join(missing)} was not called: no hook on it runs, only its parameters are read"
+            )
 
 
 def autocast_rounds_and_no_more(subject: Subject, case: Case) -> None:
@@ -151,7 +148,7 @@ def vmap_is_a_loop(subject: Subject, case: Case) -> None:
 
     In it a tensor stands for many, and no `if` can ask for its numbers.
     """
-    layer, module, inputs = loaded(subject, case)
+    layer, module, inputs = subject.loaded(case)
     batches = [inputs, inputs.rows(torch.arange(case.batch).flip(0))]
     stacks = [to_subject(batch, subject.supports) for batch in batches]
     named = {name: [getattr(said, name) for said in stacks] for name in ("x", "context", "mask")}
@@ -162,7 +159,7 @@ def vmap_is_a_loop(subject: Subject, case: Case) -> None:
             result = layer.run(replace(said, **tensors), training)  # type: ignore[arg-type]
             return (result.output,) if result.weights is None else (result.output, result.weights)
 
-        output, *weights = torch.func.vmap(one)(named)
+        output, *weights = torch.func.vmap(one, randomness="different")(named)
         results.append((output, weights[0] if weights else None))
         return Result(*(None if part is None else part[0] for part in results[-1]))  # type: ignore[arg-type]
 
@@ -175,24 +172,15 @@ def vmap_is_a_loop(subject: Subject, case: Case) -> None:
     assert_close(last, want[1], bound.flip(0), "output of the second batch in vmap", judged.flip(0))
 
 
-def calling(layer: Layer, module: nn.Module, function: Callable[..., Any] | None = None) -> Layer:
-    """The layer, but with this module, by the weights that it holds; or with a function that stands for it."""
-    call = layer.need_module().call
-
-    def run(said: Inputs, training: bool) -> Result:
-        module.train(training)
-        return call(module if function is None else function, said, training)
-
-    return replace(layer, run=run)
-
-
-def loaded(subject: Subject, case: Case) -> tuple[Layer, nn.Module, Inputs]:
-    """A layer that computes by the weights it holds, its module, and the inputs; it holds their weights, if it can be given any."""
-    layer, inputs = subject.start(case)
-    module = layer.need_module()
-    if subject.supports.loads_weights:
-        module.load(inputs.weights)
-    return calling(layer, module.module), module.module, inputs
+def _called(run: Callable[[], object], parts: Mapping[str, nn.Module]) -> set[str]:
+    called: set[str] = set()
+    hooks = [part.register_forward_hook(lambda *_, name=name: called.add(name)) for name, part in parts.items()]  # type: ignore[misc]
+    try:
+        run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return called
 
 
 def _can_be_found(kind: type) -> bool:

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from properties.case import Case
 from properties.inputs import Weights, gradients, make_inputs
-from properties.laws.tools import loaded
 from properties.property import Property
 from properties.subject import LoadedModule, Subject
 
-LARGE = Case(queries=64, num_heads=4, d_head=16)  # large enough for the spread of random numbers to be near what they are drawn by
+LARGE = Case(
+    queries=64, num_heads=4, d_head=16
+)  # large enough for the spread of random numbers to be near what they are drawn by
 
 
 def every_parameter_learns(subject: Subject, case: Case) -> None:
@@ -24,7 +25,7 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
     It is looked for at the parameters themselves, where an optimiser looks for it. What is computed by another projection, by a
     copy or by bare data leaves its own as it was built.
     """
-    layer, module, inputs = loaded(subject, case)
+    layer, module, inputs = subject.loaded(case)
     judged = subject.judged(inputs)
     chosen = (inputs.visible().sum(-1) > 1) & judged[:, None]
     if not chosen.any(-1).any(0).all() or (not judged.all() and not subject.supports.finite_empty_rows):
