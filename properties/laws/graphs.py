@@ -45,7 +45,7 @@ def an_exported_layer_is_the_layer(subject: Subject, case: Case) -> None:
 
 def _compiled(layer: Layer, module: nn.Module, example: Inputs) -> Graph:
     torch.compiler.reset()  # or else, after eight classes that share a forward, it silently runs them uncompiled
-    return torch.compile(module, backend="aot_eager")  # type: ignore[no-any-return]
+    return torch.compile(module, backend="aot_eager")
 
 
 def _exported(layer: Layer, module: nn.Module, example: Inputs) -> Graph:

@@ -56,7 +56,7 @@ def checkpointing_changes_nothing(subject: Subject, case: Case) -> None:
 
 
 def given_parameters_are_used(subject: Subject, case: Case) -> None:
-    """Called with parameters (`torch.func.functional_call`), a layer computes what one does that holds them, and keeps its own."""
+    """Called with parameters (`torch.func.functional_call`), a layer computes as one that holds them, and keeps its own."""
     layer, inputs = subject.start(case)
     module, bound, judged = layer.need_module().module, subject.rounding(case).output, subject.judged(inputs)[..., None]
     before = layer.calling(module)(inputs).output
@@ -123,7 +123,8 @@ def every_submodule_is_called(subject: Subject, case: Case) -> None:
 def autocast_rounds_and_no_more(subject: Subject, case: Case) -> None:
     """Under `torch.autocast` to bfloat16, output and gradients come, in one of its two dtypes, and rounding explains the output.
 
-    Products are then made in bfloat16 and the softmax in float32, and what is not foreseen for either raises where they meet.
+    Products are then made in bfloat16, while parameters and masks stay in float32. Where the two meet in an operation that autocast
+    does not know, it raises.
     """
     inputs = make_inputs(case, torch.bfloat16).to(torch.float32)  # autocast rounds all of these: they are chosen to stay the same
     layer, want, bound = subject.layer(inputs), attend(inputs).output, subject.bounds(inputs, torch.bfloat16).output
@@ -151,30 +152,31 @@ def vmap_is_a_loop(subject: Subject, case: Case) -> None:
     layer, module, inputs = subject.loaded(case)
     batches = [inputs, inputs.rows(torch.arange(case.batch).flip(0))]
     stacks = [to_subject(batch, subject.supports) for batch in batches]
-    named = {name: [getattr(said, name) for said in stacks] for name in ("x", "context", "mask")}
-    named = {name: torch.stack(tensors) for name, tensors in named.items() if tensors[0] is not None}
+    stacked: dict[str, Tensor] = {}
+    for name in ("x", "context", "mask"):
+        tensors = [getattr(said, name) for said in stacks]
+        if tensors[0] is not None:
+            stacked[name] = torch.stack(tensors)
+    last: list[Tensor] = []
 
     def mapped(said: Inputs, training: bool) -> Result:
-        def one(tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
-            result = layer.run(replace(said, **tensors), training)  # type: ignore[arg-type]
+        def one(tensors: dict[str, Any]) -> tuple[Tensor, ...]:
+            result = layer.run(replace(said, **tensors), training)
             return (result.output,) if result.weights is None else (result.output, result.weights)
 
-        output, *weights = torch.func.vmap(one, randomness="different")(named)
-        results.append((output, weights[0] if weights else None))
-        return Result(*(None if part is None else part[0] for part in results[-1]))  # type: ignore[arg-type]
+        both = torch.func.vmap(one, randomness="different")(stacked)
+        last.append(both[0][1])
+        return Result(*(part[0] for part in both))
 
-    results: list[tuple[Tensor, Tensor | None]] = []
     bound, judged = subject.rounding(case).output, subject.judged(inputs)[..., None]
     want = [layer(batch).output for batch in batches]
-    first = replace(layer, run=mapped)(inputs).output
-    assert_close(first, want[0], bound, "output of the first batch in vmap", judged)
-    last = results[0][0][1]
-    assert_close(last, want[1], bound.flip(0), "output of the second batch in vmap", judged.flip(0))
+    assert_close(replace(layer, run=mapped)(inputs).output, want[0], bound, "output of the first batch in vmap", judged)
+    assert_close(last[0], want[1], bound.flip(0), "output of the second batch in vmap", judged.flip(0))
 
 
 def _called(run: Callable[[], object], parts: Mapping[str, nn.Module]) -> set[str]:
     called: set[str] = set()
-    hooks = [part.register_forward_hook(lambda *_, name=name: called.add(name)) for name, part in parts.items()]  # type: ignore[misc]
+    hooks = [part.register_forward_hook(lambda *_, name=name: called.add(name)) for name, part in parts.items()]
     try:
         run()
     finally:

@@ -31,7 +31,7 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
     if not chosen.any(-1).any(0).all() or (not judged.all() and not subject.supports.finite_empty_rows):
         return
     cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * judged[..., None]
-    matrices = {name: parameter for name, parameter in module.named_parameters() if parameter.dim() > 1}
+    matrices: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if p.dim() > 1}
     for name, gradient in gradients(layer(inputs, grad=True).output, cotangent, matrices).items():
         flat = gradient.flatten(1)
         for axis, what in ((1, "row"), (0, "column")):
