@@ -14,7 +14,7 @@ from torch import Tensor
 
 from properties.inputs import Inputs, Weights
 from properties.subject import Layer, LoadedModule, Result, Subject
-from properties.supports import Supports
+from properties.supports import USUAL_TOOLS, Supports
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # read once, when keras is first imported
 
@@ -105,6 +105,7 @@ def _subject(name: str, make: Callable[..., Any], *, scores: bool, grouped: bool
         training_weights=scores,
         empty_rows="zero" if scores else "uniform",
         floors={} if scores else {"float64": "float32"},
+        tools=tuple(tool for tool in USUAL_TOOLS if tool != "functional_call"),  # see `run`
     )
     return Subject(name=name, build=build, supports=supports)
 

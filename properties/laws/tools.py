@@ -123,8 +123,8 @@ def every_submodule_is_called(subject: Subject, case: Case) -> None:
 def autocast_rounds_and_no_more(subject: Subject, case: Case) -> None:
     """Under `torch.autocast` to bfloat16, output and gradients come, in one of its two dtypes, and rounding explains the output.
 
-    Products are then made in bfloat16, while parameters and masks stay in float32. Where the two meet in an operation that autocast
-    does not know, it raises.
+    Products are then made in bfloat16, while parameters and masks stay in float32. Where the two meet in an operation that
+    autocast does not know, it raises.
     """
     inputs = make_inputs(case, torch.bfloat16).to(torch.float32)  # autocast rounds all of these: they are chosen to stay the same
     layer, want, bound = subject.layer(inputs), attend(inputs).output, subject.bounds(inputs, torch.bfloat16).output

@@ -31,11 +31,12 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
     if not chosen.any(-1).any(0).all() or (not judged.all() and not subject.supports.finite_empty_rows):
         return
     cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * judged[..., None]
-    matrices: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if p.dim() > 1}
+    carried = layer.need_module().parameters(inputs.weights.map(torch.ones_like))  # where in a parameter there are weights at all
+    matrices: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if p.dim() > 1 and name in carried}
     for name, gradient in gradients(layer(inputs, grad=True).output, cotangent, matrices).items():
-        flat = gradient.flatten(1)
+        reached, own = (gradient != 0).flatten(1), (carried[name] != 0).flatten(1)
         for axis, what in ((1, "row"), (0, "column")):
-            if (untouched := (flat == 0).all(axis)).any():
+            if (untouched := own.any(axis) & ~reached.any(axis)).any():
                 raise AssertionError(f"no gradient reaches {what} {int(untouched.nonzero()[0])} of {name} {list(gradient.shape)}")
 
 
