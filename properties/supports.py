@@ -297,6 +297,10 @@ class Supports:
         return self.precision(getattr(torch, self.dtypes[0])) in (torch.float64, torch.float32)
 
     @property
+    def double_precision(self) -> bool:
+        return self.precision(getattr(torch, self.dtypes[0])) == torch.float64
+
+    @property
     def any_heads(self) -> bool:
         return not self.num_heads and not self.d_heads
 
@@ -392,6 +396,7 @@ _LACKS = {
     "any_device": "it is declared for the default device alone",
     "optional_bias": "it cannot be built without biases",
     "fine_dtype": "its dtypes are too coarse for small differences",
+    "double_precision": "it does not compute in float64, where hardly anything is nearly equal by chance",
     "any_heads": "it is not built for other numbers and widths of heads",
     "grouped_heads": "it has no grouped heads",
     "cross_attention": "it attends to itself only",
