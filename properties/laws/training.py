@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -31,17 +32,30 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
     if not chosen.any(-1).any(0).all() or (not judged.all() and not subject.supports.finite_empty_rows):
         return
     cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * judged[..., None]
-    ones = inputs.weights.map(torch.ones_like)
-    table = (
-        None if ones.table is None else torch.zeros_like(ones.table)
-    )  # of which some rows are for distances that are not there
-    carried = layer.need_module().parameters(replace(ones, table=table))  # where in a parameter there are weights at all
+    carried = _carried(layer.need_module(), inputs.weights, subject.supports.loads_weights)
     matrices: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if p.dim() > 1 and name in carried}
     for name, gradient in gradients(layer(inputs, grad=True).output, cotangent, matrices).items():
         reached, own = (gradient != 0).flatten(1), (carried[name] != 0).flatten(1)
         for axis, what in ((1, "row"), (0, "column")):
             if (untouched := own.any(axis) & ~reached.any(axis)).any():
                 raise AssertionError(f"no gradient reaches {what} {int(untouched.nonzero()[0])} of {name} {list(gradient.shape)}")
+
+
+def _carried(loaded: LoadedModule, weights: Weights, known: bool) -> Mapping[str, Tensor]:
+    """Where in each parameter there are weights that something has to reach.
+
+    Of a black box, everywhere; but if one of its matrices is zero, as some are at first, it may well keep gradients from others.
+    """
+    if known:
+        ones = weights.map(torch.ones_like)
+        table = (
+            None if ones.table is None else torch.zeros_like(ones.table)
+        )  # some of its rows are for distances that are not here
+        return loaded.parameters(replace(ones, table=table))
+    own = dict(loaded.module.named_parameters())
+    if any(not parameter.any() for parameter in own.values() if parameter.dim() > 1):
+        return {}
+    return {name: torch.ones_like(parameter) for name, parameter in own.items()}
 
 
 def projections_start_apart(subject: Subject, case: Case) -> None:
@@ -132,7 +146,7 @@ def _as_built(module: LoadedModule, like: Weights) -> Weights | None:
 
 
 PROPERTIES = (
-    Property(law=every_parameter_learns, needs=("module", "loads_weights", "gradients")),
+    Property(law=every_parameter_learns, needs=("module", "known_positions", "gradients")),
     Property(law=projections_start_apart, needs=("module", "initialises", "loads_weights")),
     Property(law=scores_start_in_reach, needs=("module", "initialises", "loads_weights", "any_heads")),
     Property(law=a_reset_reaches_every_parameter, needs=("module", "initialises")),
