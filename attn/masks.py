@@ -81,3 +81,17 @@ def additive_to_boolean(mask: Tensor) -> Tensor:
     if not bool((visible | (mask == -math.inf)).all()):
         raise ValueError("additive_to_boolean: mask holds values other than 0 and -inf: it is a bias, keep it additive")
     return visible
+
+
+def possibly_any(flags: Tensor) -> bool:
+    """Is any flag True? Also yes where nobody can say: in a graph being traced, in `vmap`, on the meta device.
+
+    >>> possibly_any(torch.tensor([False, False])), possibly_any(torch.empty(2, dtype=torch.bool, device="meta"))
+    (False, True)
+    """
+    if torch.compiler.is_compiling():
+        return True
+    try:
+        return bool(flags.any())
+    except RuntimeError:  # this tensor stands for others, or has no content
+        return True

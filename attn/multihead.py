@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attn import checks
-from attn.masks import boolean_to_additive, causal_mask, restrict
+from attn.masks import boolean_to_additive, causal_mask, possibly_any, restrict
 
 
 class MultiHeadAttention(nn.Module):
@@ -118,7 +118,7 @@ class MultiHeadAttention(nn.Module):
             return scores, None
         bias = boolean_to_additive(attn_mask, scores.dtype) if attn_mask.dtype == torch.bool else attn_mask
         empty = (bias == -math.inf).all(dim=-1, keepdim=True)
-        if not torch.compiler.is_compiling() and not empty.any():  # saves `softmax` a pass; a graph being traced cannot look
+        if not possibly_any(empty):  # saves `softmax` a pass
             return scores.add_(bias), None
         # A row of nothing but -inf would be NaN, and its gradient too, even if the result is thrown away: leave it finite here.
         return scores.add_(bias.masked_fill(empty, 0.0)), empty

@@ -1,4 +1,4 @@
-"""Mask and flag, mask and shape: what goes wrong between two things that are right by themselves."""
+"""Mask and flag, mask and scores, queries and keys: mistakes between two things that are each right by themselves."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class CausalFlagSticks(Fault):
         return has_flag(case) and case.T > 1
 
 
-# Faults: the mask and its shape.
+# Faults: shapes and dtypes.
 
 
 class PaddingTakenForAPrefix(Fault):

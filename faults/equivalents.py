@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn import PrefixAttention, QKNormAttention, SinkAttention, SoftCapAttention, WindowAttention, causal_mask
-from attn.masks import boolean_to_additive, restrict
+from attn.masks import boolean_to_additive, possibly_any, restrict
 from faults.fault import Equivalent
 
 
@@ -26,10 +26,9 @@ class DroppedKeyBias(Equivalent):
     """
 
     def project_in(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        context = x if context is None else context
-        weight_q, weight_k, weight_v = self.in_proj.weight.split(self.widths)
-        bias_q, _, bias_v = (None, None, None) if self.in_proj.bias is None else self.in_proj.bias.split(self.widths)
-        return F.linear(x, weight_q, bias_q), F.linear(context, weight_k), F.linear(context, weight_v, bias_v)
+        q, _, v = super().project_in(x, context)
+        _, weight_k, _ = self.in_proj.weight.split(self.widths)
+        return q, F.linear(x if context is None else context, weight_k), v
 
 
 class ScaleSplitOverQueriesAndKeys(Equivalent):
@@ -189,7 +188,7 @@ class AllTrueMaskLeftOut(Equivalent):
     """
 
     def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
-        if attn_mask is not None and attn_mask.dtype == torch.bool and bool(attn_mask.all()):
+        if attn_mask is not None and attn_mask.dtype == torch.bool and not possibly_any(~attn_mask):
             attn_mask = None
         return super().mask(scores, attn_mask, is_causal)
 

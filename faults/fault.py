@@ -92,9 +92,14 @@ def sections_of(fault: type[Fault]) -> dict[str, str]:
     return {heading: textwrap.dedent(text).strip() for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+_SUBJECTS: dict[type[Fault], Subject] = {}
+
+
 def subject_of(fault: type[Fault]) -> Subject:
-    """The fault as a subject of the properties."""
-    return subject(fault, name_of(fault))
+    """The fault as a subject of the properties; the same one every time, of which laws remember what is costly to find out."""
+    if fault not in _SUBJECTS:
+        _SUBJECTS[fault] = subject(fault, name_of(fault))
+    return _SUBJECTS[fault]
 
 
 def check_entry(fault: type[Fault]) -> None:

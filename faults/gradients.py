@@ -159,7 +159,7 @@ class ContextRebuiltFromNumbers(Fault):
         attention as it was initialised.
 
     When it shows:
-        In the gradients only, if a query sees a key.
+        In the gradients, if a query sees a key. Always in `vmap`, where a tensor stands for many and has no numbers to give.
 
     Seen in the wild:
         https://github.com/huggingface/candle/pull/3724
@@ -183,7 +183,7 @@ class ContextRebuiltFromNumbers(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return sees(case)
+        return True
 
 
 class JacobianWithoutRowDot(Fault):
@@ -258,11 +258,15 @@ class DropoutIgnoredInTheBackward(Fault):
 
 
 class _SoftmaxByHand(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        weights = scores.softmax(dim=-1)
-        ctx.save_for_backward(weights)
-        return weights
+    def forward(scores: Tensor) -> Tensor:
+        return scores.softmax(dim=-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:

@@ -233,8 +233,9 @@ class ResultInKeptMemory(Fault):
         is compared with itself.
 
     When it shows:
-        With two calls of the same sizes whose outputs differ. A layer called once, or whose result is used up before the next
-        call, is right; and a law that compares two calls finds them equal, the less it is right.
+        With two calls of the same sizes whose outputs differ. A layer is right if it is called once, or if every result is used
+        up before the next call. Laws that expect two calls to agree are blind to it, and to whatever else is wrong: they
+        compare one memory with itself.
 
     Seen in the wild:
         https://github.com/Blaizzy/mlx-vlm/pull/1143

@@ -186,7 +186,8 @@ class UntransposedWeight(Fault):
         the wrong ones has the right shape.
 
     When it shows:
-        Silently for d_model > 1. With grouped heads the matrices of k and v are not square, and it raises.
+        Silently for d_model > 1. With grouped heads the matrices of k and v are not square, and it raises. In self-attention no
+        hook on `in_proj` runs, whatever the sizes.
 
     Seen in the wild:
         https://github.com/vllm-project/vllm/pull/44113
@@ -228,7 +229,7 @@ class UntransposedWeight(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return grouped(case) or (case.d_model > 1 and (sees(case)))
+        return case.keys is None or grouped(case) or (case.d_model > 1 and sees(case))
 
 
 class QueriesFromTheContext(Fault):
@@ -375,7 +376,7 @@ class MissingOutProjection(Fault):
         exists, is saved and loaded, and trains nothing.
 
     When it shows:
-        Whenever a query sees a key.
+        Whenever a query sees a key, or there is a bias; and in the hooks on `out_proj`, which do not run.
 
     Seen in the wild:
         https://github.com/Kyubyong/transformer/issues/117
@@ -404,7 +405,7 @@ class MissingOutProjection(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return sees(case) or case.bias
+        return case.keys is None or sees(case) or case.bias  # hooks are looked for in self-attention
 
 
 class TransposedOutProjection(Fault):
@@ -414,7 +415,7 @@ class TransposedOutProjection(Fault):
         W_O is square, with one head or many, grouped or not: the wrong product always has the right shape.
 
     When it shows:
-        For d_model > 1, whenever a query sees a key.
+        For d_model > 1, whenever a query sees a key; and in the hooks on `out_proj`, which do not run.
 
     Seen in the wild:
         https://github.com/vllm-project/vllm/pull/44113
@@ -441,7 +442,7 @@ class TransposedOutProjection(Fault):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return case.d_model > 1 and sees(case)
+        return case.keys is None or (case.d_model > 1 and sees(case))  # hooks are looked for in self-attention
 
 
 class HalfHonouredBias(Fault):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from attn.masks import boolean_to_additive, causal_mask
+from attn.masks import boolean_to_additive, causal_mask, possibly_any
 from faults.facts import chooses, has_empty_rows, hidden_by_the_tensor, sees, sways, visible_keys
 from faults.fault import Fault
 from properties.case import EXPLICIT, Case
@@ -111,7 +111,7 @@ class MaskChangedInPlace(Fault):
             return scores, None
         bias = boolean_to_additive(attn_mask, scores.dtype) if attn_mask.dtype == torch.bool else attn_mask
         empty = (bias == -math.inf).all(dim=-1, keepdim=True)
-        if not empty.any():
+        if not possibly_any(empty):
             return scores.add_(bias), None
         return scores.add_(bias.masked_fill_(empty, 0.0)), empty
 
@@ -173,7 +173,7 @@ class MaskInvertedInPlace(Fault):
         if attn_mask.dtype == torch.bool:
             bias = torch.zeros_like(attn_mask, dtype=scores.dtype).masked_fill_(attn_mask.logical_not_(), -math.inf)
         empty = (bias == -math.inf).all(dim=-1, keepdim=True)
-        if not empty.any():
+        if not possibly_any(empty):
             return scores.add_(bias), None
         return scores.add_(bias.masked_fill(empty, 0.0)), empty
 

@@ -160,6 +160,5 @@ class NanTakenForAnEmptyRow(Fault):
 
 
 def _turns(case: Case) -> bool:
-    """Do laws put the keys of this case into another order? Not with the flag, which knows their order, nor for T = S keys of
-    another tensor."""
+    """Do laws put the keys of this case into another order? Not with the flag, nor where a context has as many tokens as x."""
     return not has_flag(case) and (case.keys is None or case.T != case.S)

@@ -24,7 +24,23 @@ KEPT: dict[str, str] = {
 }
 
 # Why no law can see a fault in a layer whose weights cannot be loaded, by the name of the fault.
-UNSEEABLE: dict[str, str] = {}
+_ANOTHER_SCALE = "For any one size it is the right layer with other queries: W_Q and b_Q times a number."
+_OTHER_ROWS = "It is the right layer with the rows of its projection under other names."
+UNSEEABLE: dict[str, str] = {
+    "double-scale": _ANOTHER_SCALE,
+    "hard-coded-scale": _ANOTHER_SCALE,
+    "inverted-scale": _ANOTHER_SCALE,
+    "missing-scale": _ANOTHER_SCALE,
+    "scale-by-d-model": _ANOTHER_SCALE,
+    "scale-from-packed-width": _ANOTHER_SCALE,
+    "scale-without-root": _ANOTHER_SCALE,
+    "interleaved-projection": _OTHER_ROWS,
+    "swapped-keys-and-values": _OTHER_ROWS,
+    "transposed-out-projection": "It is the right layer with W_O transposed.",
+    "tiled-kv-heads": "It is the right layer with its query heads in another order, but for masks of single heads; a black box with "
+    "grouped heads is not asked about these.",
+    "dropped-weights-returned": "What is wrong is what it returns, if it returns it: without, nothing is.",
+}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from attn import (
 from properties.inputs import Inputs, Weights
 from properties.mechanisms import BUCKETS, FAR, Mechanisms
 from properties.subject import Subject
-from properties.supports import Supports
+from properties.supports import TOOLS, Supports
 from properties.wrap import Caching, of_module
 
 _ROTARY: dict[str, Any] = {
@@ -55,7 +55,7 @@ _OF_EACH: dict[type[MultiHeadAttention], Supports] = {
     QKNormAttention: Supports(qk_norm=True),
     MultiHeadAttention: Supports(),
 }
-DECLARED = {clean: replace(supports, nan_comes_out=True) for clean, supports in _OF_EACH.items()}
+DECLARED = {clean: replace(supports, nan_comes_out=True, tools=TOOLS) for clean, supports in _OF_EACH.items()}
 
 # How they are built, besides what all of them take, and what their parameters are called.
 _BUILT_WITH: dict[type[MultiHeadAttention], Callable[[Mechanisms], dict[str, Any]]] = {

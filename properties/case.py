@@ -149,6 +149,11 @@ class Case:
         rest = self.T - first
         return [first] * (first > 0) + [self.chunk] * (rest // self.chunk) + [rest % self.chunk] * (rest % self.chunk > 0)
 
+    def with_mechanisms_of(self, other: Case) -> Case:
+        """The same with the mechanisms of another case."""
+        names = ("window", "soft_cap", "placing", "rotary_width", "stretch", "sinks", "qk_norm")
+        return dataclasses.replace(self, **{name: getattr(other, name) for name in names})
+
     def generator(self, stream: str) -> torch.Generator:
         """Return the random numbers of this case for one purpose, from their beginning; never torch's global ones."""
         return torch.Generator().manual_seed(self.seed * len(_STREAMS) + _STREAMS.index(stream))

@@ -72,18 +72,22 @@ class Elsewhere(TorchFunctionMode):
 
 
 @contextmanager
-def watching(layer: Layer) -> Iterator[tuple[Elsewhere, Callable[[Inputs], Any]]]:
-    """Watch the calls of a layer, and no more than them: what brings inputs and weights into its form is not its doing."""
+def watching(layer: Layer) -> Iterator[tuple[Elsewhere, Callable[[Inputs, bool], Any]]]:
+    """Watch the calls of a layer with inputs and a mode, and no more than them: how it comes by its weights is not its doing."""
     mode = Elsewhere()
     if layer.module is None:
 
-        def run(inputs: Inputs) -> Any:
+        def watched(inputs: Inputs, training: bool) -> Any:
             with mode:
-                return layer(inputs)
+                return layer(inputs, training=training)
 
-        yield mode, run
+        yield mode, watched
         return
     module = layer.module.module
+
+    def run(inputs: Inputs, training: bool) -> Any:
+        return layer(inputs, training=training)
+
     with ExitStack() as inside:  # of a forward pass that does not end
 
         def enter(module: nn.Module, args: Any) -> None:
@@ -94,7 +98,7 @@ def watching(layer: Layer) -> Iterator[tuple[Elsewhere, Callable[[Inputs], Any]]
 
         hooks = [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
         try:
-            yield mode, layer
+            yield mode, run
         finally:
             for hook in hooks:
                 hook.remove()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +47,17 @@ class LoadedModule:
 
     module: nn.Module
     parameters: Callable[[Weights], Mapping[str, Tensor]]  # the weights under the names and in the shapes of its parameters
-    run_stored: Callable[[Inputs], Result]  # in evaluation, with the weights it holds
+    call: Callable[
+        [Callable[..., Any], Inputs, bool], Result
+    ]  # the module, or what stands for it; its mode has been set as given
+
+    def load(self, weights: Weights) -> None:
+        """Put these weights into the parameters."""
+        given = self.parameters(weights)
+        with torch.no_grad():
+            for name, parameter in self.module.named_parameters():
+                if name in given:
+                    parameter.copy_(given[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +88,7 @@ class Layer:
         """
         said = to_subject(inputs, self.supports)
         with torch.set_grad_enabled(grad):
-            run_stored = self.module.run_stored if stored and self.module else None
-            result, changed = _asked(lambda: run_stored(said) if run_stored else self.run(said, training))
+            result, changed = _asked(lambda: self._stored(said) if stored else self.run(said, training))
         if watched and changed:
             raise Broken(f"it changed {', and '.join(changed)}, and left it so")
         return self._checked(result, inputs)
@@ -113,6 +122,26 @@ class Layer:
             return Result(result.output)
         _check("weights", result.weights, (B, h, T, S), inputs.x)
         return Result(result.output, weights_from_subject(result.weights, inputs, self.supports))
+
+    def _stored(self, said: Inputs) -> Result:
+        loaded = self.need_module()
+        return loaded.call(loaded.module.eval(), said, False)
+
+    def calling(self, module: nn.Module, function: Callable[..., Any] | None = None) -> Layer:
+        """The layer, but with this module, by the weights that it holds; or with a function that stands for it."""
+        call = self.need_module().call
+
+        def run(said: Inputs, training: bool) -> Result:
+            module.train(training)
+            return call(module if function is None else function, said, training)
+
+        return replace(self, run=run)
+
+    def need_module(self) -> LoadedModule:
+        """The module, for the laws about it: they apply where a subject declares that it is one."""
+        if self.module is None:
+            raise Broken("it declares a module, and has none")
+        return self.module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,15 +193,23 @@ class Subject:
         inputs = make_inputs(case, self.dtype)
         return self.layer(inputs), inputs
 
+    def loaded(self, case: Case) -> tuple[Layer, nn.Module, Inputs]:
+        """A layer that computes by the weights it holds, those of the case if it can be given any; its module; and the inputs."""
+        layer, inputs = self.start(case)
+        module = layer.need_module()
+        if self.supports.loads_weights:
+            module.load(inputs.weights)
+        return layer.calling(module.module), module.module, inputs
+
     def rounding(self, case: Case) -> Bounds:
         """How far rounding may lead a result on this case."""
         if self.supports.formula:
             return rounding(case, self.dtype, self.precision)
         return self.bounds(make_inputs(case, self.dtype))
 
-    def bounds(self, inputs: Inputs) -> Bounds:
-        """How far rounding may lead a result on these inputs."""
-        precision = self.supports.precision(inputs.x.dtype)
+    def bounds(self, inputs: Inputs, dtype: torch.dtype | None = None) -> Bounds:
+        """How far rounding may lead a result on these inputs, computed in their dtype or in another."""
+        precision = self.supports.precision(dtype or inputs.x.dtype)
         if self.supports.formula:
             return bounds(inputs, precision)
 

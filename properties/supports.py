@@ -5,6 +5,7 @@ A law that needs more than is declared does not apply. What is declared and not 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,23 @@ from properties.case import ALIGNMENTS, ALL_MASKS, DTYPES, ENCODINGS, EXPLICIT, 
 EMPTY_ROWS = ("zero", "nan", "uniform", "undefined")
 POLARITIES = ("attend", "hide")
 KV_HEAD_MAPS = ("blocks", "interleaved")
+# What torch, or Python, has for any module, and what `properties.laws` holds a subject to if it is meant to work under it. By
+# default the first ones, under which every ordinary module works.
+USUAL_TOOLS = (
+    "checkpoint",  # torch.utils.checkpoint: the forward pass done again in the backward pass
+    "functional_call",  # torch.func.functional_call: with other parameters than it holds
+    "deepcopy",
+    "pickle",  # torch.save of the whole module
+    "hooks",  # on its submodules, as adapters and quantisation hang theirs there
+    "init",  # its parameters as built are meant for training
+)
+TOOLS = (
+    *USUAL_TOOLS,
+    "autocast",  # torch.autocast, in bfloat16
+    "vmap",  # torch.func.vmap over a stack of batches
+    "compile",  # torch.compile
+    "export",  # torch.export: one graph
+)
 # The shapes a layer may want its mask in, and the kinds of mask that can be said in them. "full" is among the latter only as a
 # boolean: what it adds to the scores differs between heads.
 _FOR_ALL_HEADS = tuple(mask for mask in MASKS if mask not in ("full", "head", "empty"))
@@ -72,6 +90,7 @@ class Supports:
     gradients: bool = True
     module: bool = True  # is a module, whose parameters can be listed, saved and loaded
     loads_weights: bool = True  # it can be given weights; False: a black box, with weights of its own
+    tools: Collection[str] = USUAL_TOOLS  # of TOOLS: under which it is meant to work, if it is a module
     any_device: bool = True  # what it makes for itself, it makes where its inputs are
     positions: bool = False  # where a token stands matters, in a way that is none of the `placings`
 
@@ -99,6 +118,11 @@ class Supports:
                 hint = f"; one alone is written ({given!r},)" if given in values else ""
                 raise ValueError(f"Supports: {name} must be some of {', '.join(values)}, got {given!r}{hint}")
             object.__setattr__(self, name, tuple(value for value in values if value in chosen))
+        tools = () if isinstance(self.tools, str) or not isinstance(self.tools, Iterable) else tuple(self.tools)
+        if not set(tools) <= set(TOOLS) or (self.tools and not tools):
+            hint = f"; one alone is written ({self.tools!r},)" if self.tools in TOOLS else ""
+            raise ValueError(f"Supports: tools must be some of {', '.join(TOOLS)}, or none, got {self.tools!r}{hint}")
+        object.__setattr__(self, "tools", tuple(tool for tool in TOOLS if tool in tools))
         choices = {
             "mask_shape": MASK_SHAPES,
             "polarity": POLARITIES,
@@ -271,8 +295,52 @@ class Supports:
         return self.precision(getattr(torch, self.dtypes[0])) in (torch.float64, torch.float32)
 
     @property
+    def double_precision(self) -> bool:
+        return self.precision(getattr(torch, self.dtypes[0])) == torch.float64
+
+    @property
     def any_heads(self) -> bool:
         return not self.num_heads and not self.d_heads
+
+    @property
+    def checkpoints(self) -> bool:
+        return "checkpoint" in self.tools
+
+    @property
+    def calls_functionally(self) -> bool:
+        return "functional_call" in self.tools
+
+    @property
+    def copies(self) -> bool:
+        return "deepcopy" in self.tools
+
+    @property
+    def pickles(self) -> bool:
+        return "pickle" in self.tools
+
+    @property
+    def takes_hooks(self) -> bool:
+        return "hooks" in self.tools
+
+    @property
+    def initialises(self) -> bool:
+        return "init" in self.tools
+
+    @property
+    def autocasts(self) -> bool:
+        return "autocast" in self.tools and {"float32", "bfloat16"} <= set(self.dtypes)
+
+    @property
+    def vmaps(self) -> bool:
+        return "vmap" in self.tools
+
+    @property
+    def compiles(self) -> bool:
+        return "compile" in self.tools and torch_compiles()
+
+    @property
+    def exports(self) -> bool:
+        return "export" in self.tools
 
     def precision(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype by whose roundoff it is judged when its tensors are of this one."""
@@ -284,6 +352,16 @@ class Supports:
         if need == "formula":
             need = "loads_weights" if not self.loads_weights else "known_positions"
         return _LACKS[need]
+
+
+@functools.cache
+def torch_compiles() -> bool:
+    """Can `torch.compile` run here? It refuses a Python that is too new for it."""
+    try:
+        torch.compile(inverse_sqrt, backend="eager")
+    except RuntimeError:
+        return False
+    return True
 
 
 _LACKS = {
@@ -316,8 +394,19 @@ _LACKS = {
     "any_device": "it is declared for the default device alone",
     "optional_bias": "it cannot be built without biases",
     "fine_dtype": "its dtypes are too coarse for small differences",
+    "double_precision": "it does not compute in float64, where hardly anything is nearly equal by chance",
     "any_heads": "it is not built for other numbers and widths of heads",
     "grouped_heads": "it has no grouped heads",
     "cross_attention": "it attends to itself only",
     "bias": "it has no biases",
+    "checkpoints": "it does not declare the tool checkpoint",
+    "calls_functionally": "it does not declare the tool functional_call",
+    "copies": "it does not declare the tool deepcopy",
+    "pickles": "it does not declare the tool pickle",
+    "takes_hooks": "it does not declare the tool hooks",
+    "initialises": "it does not declare the tool init",
+    "autocasts": "it does not declare the tool autocast, or not both dtypes, float32 and bfloat16",
+    "vmaps": "it does not declare the tool vmap",
+    "compiles": "it does not declare the tool compile, or torch.compile cannot run here",
+    "exports": "it does not declare the tool export",
 }

@@ -235,9 +235,9 @@ def _layer(
         args, kwargs = arguments(inputs)
         return result(torch.func.functional_call(module, given, args, kwargs))
 
-    def run_stored(inputs: Inputs) -> Result:
+    def call(function: Callable[..., Any], inputs: Inputs, training: bool) -> Result:
         args, kwargs = arguments(inputs)
-        return result(module.eval()(*args, **kwargs))
+        return result(function(*args, **kwargs))
 
     def decoding(whole: Inputs) -> Decoding:
         if caching is None:
@@ -254,7 +254,7 @@ def _layer(
 
         return Decoding(step=step, reorder=cache.reorder, reset=cache.reset)
 
-    return Layer(run, LoadedModule(module, parameters, run_stored), decoding if caching else None)
+    return Layer(run, LoadedModule(module, parameters, call), decoding if caching else None)
 
 
 class _Call:

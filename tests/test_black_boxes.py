@@ -77,6 +77,8 @@ def test_what_is_right_holds(law: str, dtypes: tuple[str, ...]) -> None:
     right = boxed(subject())
     right = replace(right, supports=replace(right.supports, dtypes=dtypes))
     assert "loads_weights" not in LAWS[law].needs and "formula" not in LAWS[law].needs
+    if dtypes == ("float32",) and "double_precision" in LAWS[law].needs:
+        pytest.skip("see below")
     assert first_failure(law, right) is None
 
 
@@ -171,12 +173,22 @@ def test_a_bias_given_to_whoever_asks_for_none_is_noticed() -> None:
     assert first_failure("no_bias_and_zeros_give_zeros", black_box(Forgetful), cases=1) is not None
 
 
-@pytest.mark.parametrize("law", ["gradients_are_slopes_of_the_output", "no_draw_is_the_evaluation"])
-def test_coarse_dtypes_are_not_asked_for_small_differences(law: str) -> None:
+@pytest.mark.parametrize(
+    ("law", "dtypes", "reason"),
+    [
+        ("gradients_are_slopes_of_the_output", ("float32", "bfloat16"), None),
+        ("gradients_are_slopes_of_the_output", ("bfloat16",), "its dtypes are too coarse"),
+        ("no_draw_is_the_evaluation", ("float64", "bfloat16"), None),
+        ("no_draw_is_the_evaluation", ("float32",), "it does not compute in float64"),
+        ("every_head_chooses_for_itself", ("float32",), "it does not compute in float64"),
+    ],
+)
+def test_coarse_dtypes_are_not_asked_for_small_differences(law: str, dtypes: tuple[str, ...], reason: str | None) -> None:
     coarse = subject()
-    for dtypes in (("bfloat16",), ("float16", "bfloat16")):
-        coarse = replace(coarse, supports=replace(coarse.supports, dtypes=dtypes))
-        assert LAWS[law].not_applicable(coarse) == "its dtypes are too coarse for small differences"
+    coarse = replace(coarse, supports=replace(coarse.supports, dtypes=dtypes))
+    assert (LAWS[law].not_applicable(coarse) or "").startswith(reason or "") and bool(reason) == bool(
+        LAWS[law].not_applicable(coarse)
+    )
     floored = replace(coarse, supports=replace(coarse.supports, dtypes=("float64",), floors={"float64": "bfloat16"}))
     assert LAWS[law].not_applicable(floored) is not None
 

@@ -88,6 +88,16 @@ def test_what_runs_on_any_device_is_left_alone(mask: Callable[[Tensor], Tensor])
     assert failure(LAW, that_masks(mask), CASE) is None
 
 
+def test_what_is_drawn_in_training_counts() -> None:
+    class ByHand(MultiHeadAttention):
+        def drop(self, weights: Tensor) -> Tensor:
+            kept = torch.rand(weights.shape, dtype=weights.dtype) >= self.dropout if self.training else torch.ones_like(weights)
+            return weights * kept
+
+    found = failure(LAW, subject(ByHand, "by hand"), CASE)
+    assert found == "torch.rand, without a device, made what mul takes along with tensors on that of x"
+
+
 class Buffered(MultiHeadAttention):
     """What its constructor makes moves with the module."""
 
@@ -131,6 +141,6 @@ def test_the_watch_ends_with_the_call() -> None:
     assert failure(LAW, raising, CASE) is None  # it runs; that it cannot be watched is nobody's fault
     layer, inputs = raising.start(CASE)
     with watching(layer) as (_, run), pytest.raises(AssertionError, match="not under a mode"):
-        run(inputs)
+        run(inputs, False)
     assert not _get_current_function_mode_stack()
     layer(inputs)  # no hook is left

@@ -294,7 +294,7 @@ def test_parameters_that_do_not_fit_are_refused(parameters: Any, message: str) -
 
 
 def test_declarations_are_refused_where_they_have_no_effect() -> None:
-    with pytest.raises(TypeError, match="of_class: dropuot is nothing one can declare; there is always_causal, biases, "):
+    with pytest.raises(TypeError, match="of_class: dropuot is nothing one can declare; there is always_causal, any_device, "):
         as_subject(Own, dropuot=False)
     with pytest.raises(ValueError, match="attn.MultiHeadAttention is a subject already: declare dropout where it is made"):
         as_subject(clean(), dropout=False)

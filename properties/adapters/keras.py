@@ -14,7 +14,7 @@ from torch import Tensor
 
 from properties.inputs import Inputs, Weights
 from properties.subject import Layer, LoadedModule, Result, Subject
-from properties.supports import Supports
+from properties.supports import USUAL_TOOLS, Supports
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # read once, when keras is first imported
 
@@ -72,8 +72,8 @@ def _subject(name: str, make: Callable[..., Any], *, scores: bool, grouped: bool
         )
         layer.build((None, *inputs.x.shape[1:]), (None, *inputs.keys.shape[1:]))
 
-        def call(inputs: Inputs, training: bool) -> Result:
-            returned = layer(
+        def call(function: Callable[..., Any], inputs: Inputs, training: bool) -> Result:
+            returned = function(
                 inputs.x,
                 inputs.keys,
                 attention_mask=inputs.mask,
@@ -87,7 +87,7 @@ def _subject(name: str, make: Callable[..., Any], *, scores: bool, grouped: bool
             # Not torch.func.functional_call: the layer keeps references of its own to its parameters, and would not see others.
             given = _by_path(inputs.weights, d_head)
             with keras.StatelessScope([(variable, given[variable.path]) for variable in layer.trainable_variables]):
-                return call(inputs, training)
+                return call(layer, inputs, training)
 
         def parameters(weights: Weights) -> dict[str, Tensor]:
             # The state dict has each of them twice, in its own layer and in the whole.
@@ -95,7 +95,7 @@ def _subject(name: str, make: Callable[..., Any], *, scores: bool, grouped: bool
             paths = {name: name.rpartition("_torch_params.")[2] for name in layer.state_dict()}
             return {name: given[path] for name, path in paths.items() if path in given}
 
-        return Layer(run, LoadedModule(layer, parameters, lambda inputs: call(inputs, False)))
+        return Layer(run, LoadedModule(layer, parameters, call))
 
     supports = Supports(
         encodings=("bool",),
@@ -105,6 +105,7 @@ def _subject(name: str, make: Callable[..., Any], *, scores: bool, grouped: bool
         training_weights=scores,
         empty_rows="zero" if scores else "uniform",
         floors={} if scores else {"float64": "float32"},
+        tools=tuple(tool for tool in USUAL_TOOLS if tool != "functional_call"),  # see `run`
     )
     return Subject(name=name, build=build, supports=supports)
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from properties.case import EXPLICIT
 from properties.inputs import Inputs, Weights
 from properties.subject import Result, Subject
-from properties.supports import Supports
+from properties.supports import TOOLS, USUAL_TOOLS, Supports
 from properties.wrap import Arguments, of_function, of_module
 
 MASKS = ("none", *EXPLICIT, "is_causal")  # the flag stands for an `attn_mask` of its own: it goes together with no other one
@@ -76,6 +76,7 @@ def multihead_attention(
         grouped_heads=False,
         weights=need_weights,
         training_weights=False,
+        tools=TOOLS,
     )
     return of_module(
         name,
@@ -162,7 +163,12 @@ def multihead_attention_fast_path_without_weights() -> Subject:
 
 
 def _fast_path(name: str, **declared: Any) -> Subject:
-    return multihead_attention(name=name, cross_attention=False, encodings=("bool",), num_heads=(2, 4, 6), **declared)
+    declared |= {
+        "encodings": ("bool",),
+        "num_heads": (2, 4, 6),
+        "tools": USUAL_TOOLS,
+    }  # a graph being traced takes the other path
+    return multihead_attention(name=name, cross_attention=False, **declared)
 
 
 def scaled_dot_product_attention() -> Subject:

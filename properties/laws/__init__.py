@@ -10,6 +10,7 @@ from properties.laws import (
     derivatives,
     devices,
     dropout,
+    graphs,
     heads,
     masking,
     modes,
@@ -18,6 +19,8 @@ from properties.laws import (
     reference,
     rows,
     symmetry,
+    tools,
+    training,
     variants,
 )
 from properties.property import Property
@@ -43,6 +46,9 @@ PROPERTIES: tuple[Property, ...] = tuple(
         contract,
         devices,
         precision,
+        tools,
+        graphs,
+        training,
     )
     for property_ in family.PROPERTIES
 )

@@ -10,7 +10,7 @@ from properties.case import HIDING, Case
 from properties.compare import assert_close
 from properties.inputs import make_inputs
 from properties.property import Property
-from properties.subject import Broken, Subject
+from properties.subject import Subject
 from properties.surroundings import RandomState
 
 
@@ -151,10 +151,9 @@ def one_layer_serves_all_sizes(subject: Subject, case: Case) -> None:
 def parameters_are_those_of_the_formula(subject: Subject, case: Case) -> None:
     """The module has the parameters it names, of their shapes, finite and open to training, and no others."""
     layer, inputs = subject.start(case)
-    if layer.module is None:
-        raise Broken("it declares a module, and has none")
-    want = {name: list(tensor.shape) for name, tensor in layer.module.parameters(inputs.weights).items()}
-    own = dict(layer.module.module.named_parameters())
+    loaded = layer.need_module()
+    want = {name: list(tensor.shape) for name, tensor in loaded.parameters(inputs.weights).items()}
+    own = dict(loaded.module.named_parameters())
     for name, parameter in own.items():
         shape = list(parameter.shape)
         if name not in want:
@@ -171,15 +170,9 @@ def a_state_dict_carries_everything(subject: Subject, case: Case) -> None:
     """Another layer that loads the state dict computes the same: nothing that matters is kept elsewhere."""
     layer, inputs = subject.start(case)
     other = subject.layer(inputs)
-    if layer.module is None or other.module is None:
-        raise Broken("it declares a module, and has none")
     layer(inputs)  # what is saved after a call loads into a layer that has not been called
-    ours = layer.module.parameters(inputs.weights)
-    with torch.no_grad():
-        for name, parameter in layer.module.module.named_parameters():
-            if name in ours:
-                parameter.copy_(ours[name])
-    other.module.module.load_state_dict(layer.module.module.state_dict())
+    layer.need_module().load(inputs.weights)
+    other.need_module().module.load_state_dict(layer.need_module().module.state_dict())
     bound = subject.rounding(case).output
     want, got = layer(inputs).output, other(inputs, stored=True).output
     assert_close(got, want, bound, "output of the layer that loaded the state dict", subject.judged(inputs)[..., None])
