@@ -1,4 +1,7 @@
-"""QK norm: what is normalised, over which features, by which formula, and when."""
+"""QK norm: what is normalised, over which features, by which formula, and when.
+
+What computes a norm by hand does not call its module: that shows in self-attention even where no query has a choice.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,11 @@ def _rms_norm(x: Tensor, norm: nn.RMSNorm, axes: tuple[int, ...]) -> Tensor:
     return (wide / root).to(x.dtype) * norm.weight
 
 
+def _unhooked(case: Case) -> bool:
+    """Is it noticed that a norm is not called as the module it is? No hook on it runs, and in self-attention that is asked."""
+    return case.keys is None
+
+
 class NormsNeverCalled(Fault, QKNormAttention):
     """Make the norms, and never call them.
 
@@ -31,7 +39,7 @@ class NormsNeverCalled(Fault, QKNormAttention):
         are as large as queries and keys are long.
 
     When it shows:
-        As soon as a query has a choice.
+        As soon as a query has a choice. And in self-attention to hooks on the norms, which never run.
 
     Seen in the wild:
         https://github.com/Cerebras/modelzoo/pull/85
@@ -44,7 +52,7 @@ class NormsNeverCalled(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case)
+        return _unhooked(case) or chooses(case)
 
 
 class NormWithoutItsWeight(Fault, QKNormAttention):
@@ -55,7 +63,8 @@ class NormWithoutItsWeight(Fault, QKNormAttention):
         lengths are equal now. Created, saved and loaded, they are of no effect.
 
     When it shows:
-        As soon as a query has a choice. Fresh weights are 1, and hide it.
+        As soon as a query has a choice. Fresh weights are 1, and hide it. And in self-attention to hooks on the norms, which
+        never run.
 
     Seen in the wild:
         https://github.com/lucidrains/x-transformers/issues/352
@@ -68,7 +77,7 @@ class NormWithoutItsWeight(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case)
+        return _unhooked(case) or chooses(case)
 
 
 class OneNormForBoth(Fault, QKNormAttention):
@@ -79,7 +88,8 @@ class OneNormForBoth(Fault, QKNormAttention):
         the keys are loaded and never read.
 
     When it shows:
-        As soon as a query has a choice. Fresh weights are all 1, and hide it.
+        As soon as a query has a choice. Fresh weights are all 1, and hide it. And in self-attention to hooks on the norms,
+        which never run.
 
     Seen in the wild:
         https://github.com/Emmi-AI/noether/pull/214
@@ -92,7 +102,7 @@ class OneNormForBoth(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case)
+        return _unhooked(case) or chooses(case)
 
 
 class NormOverTheProjection(Fault, QKNormAttention):
@@ -103,7 +113,7 @@ class NormOverTheProjection(Fault, QKNormAttention):
         of its own: a loud one makes the others quiet.
 
     When it shows:
-        If a query has a choice, and there is more than one head.
+        If a query has a choice, and there is more than one head. And in self-attention to hooks on the norms, which never run.
 
     Seen in the wild:
         https://github.com/vllm-project/vllm-metal/issues/767
@@ -119,7 +129,7 @@ class NormOverTheProjection(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case) and case.num_heads > 1
+        return _unhooked(case) or (chooses(case) and case.num_heads > 1)
 
 
 class KeyNormOfTheQuerysToken(Fault, QKNormAttention):
@@ -131,7 +141,7 @@ class KeyNormOfTheQuerysToken(Fault, QKNormAttention):
 
     When it shows:
         With as many queries as keys, if a query has a choice. With other numbers it raises, or returns too many rows; with one
-        key it is right.
+        key it is right. And in self-attention to hooks on the norms, which never run.
 
     Seen in the wild:
         https://github.com/ChristophReich1996/Swin-Transformer-V2/issues/1
@@ -146,7 +156,7 @@ class KeyNormOfTheQuerysToken(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case) if case.T == case.S else case.S > 1
+        return _unhooked(case) or (chooses(case) if case.T == case.S else case.S > 1)
 
 
 class LayerNormForRootMeanSquare(Fault, QKNormAttention):
@@ -157,7 +167,7 @@ class LayerNormForRootMeanSquare(Fault, QKNormAttention):
         they load; a head of one feature is left with nothing at all.
 
     When it shows:
-        As soon as a query has a choice.
+        As soon as a query has a choice. And in self-attention to hooks on the norms, which never run.
 
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/pull/1261
@@ -171,7 +181,7 @@ class LayerNormForRootMeanSquare(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case)
+        return _unhooked(case) or chooses(case)
 
 
 class LengthForRootMeanSquare(Fault, QKNormAttention):
@@ -182,7 +192,8 @@ class LengthForRootMeanSquare(Fault, QKNormAttention):
         meant, a learned temperature takes the place of the scale; here both are missing.
 
     When it shows:
-        As soon as a query has a choice; for d_head = 1 only by the epsilon.
+        As soon as a query has a choice; for d_head = 1 only by the epsilon. And in self-attention to hooks on the norms, which
+        never run.
 
     Seen in the wild:
         https://github.com/meta-llama/llama-models/pull/320
@@ -196,7 +207,7 @@ class LengthForRootMeanSquare(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case)
+        return _unhooked(case) or chooses(case)
 
 
 class EpsilonOutsideTheRoot(Fault, QKNormAttention):
@@ -207,7 +218,7 @@ class EpsilonOutsideTheRoot(Fault, QKNormAttention):
         millionth, which no training notices, and no comparison with a generous tolerance.
 
     When it shows:
-        As soon as a query has a choice, by about a millionth.
+        As soon as a query has a choice, by about a millionth. And in self-attention to hooks on the norms, which never run.
 
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/364
@@ -222,7 +233,7 @@ class EpsilonOutsideTheRoot(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case)
+        return _unhooked(case) or chooses(case)
 
 
 class EpsilonUnderTheSum(Fault, QKNormAttention):
@@ -233,7 +244,8 @@ class EpsilonUnderTheSum(Fault, QKNormAttention):
         the two formulas look the same, and for vectors near zero they are not.
 
     When it shows:
-        If a query has a choice, and d_head > 1, by about a millionth.
+        If a query has a choice, and d_head > 1, by about a millionth. And in self-attention to hooks on the norms, which never
+        run.
 
     Seen in the wild:
         https://github.com/ml-explore/mlx-lm/pull/1624
@@ -248,7 +260,7 @@ class EpsilonUnderTheSum(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case) and case.d_head > 1
+        return _unhooked(case) or (chooses(case) and case.d_head > 1)
 
 
 class WeightAddedToOne(Fault, QKNormAttention):
@@ -259,7 +271,7 @@ class WeightAddedToOne(Fault, QKNormAttention):
         large as they should be by that reading, for queries and for keys.
 
     When it shows:
-        As soon as a query has a choice.
+        As soon as a query has a choice. And in self-attention to hooks on the norms, which never run.
 
     Seen in the wild:
         https://github.com/linkedin/Liger-Kernel/issues/74
@@ -275,7 +287,7 @@ class WeightAddedToOne(Fault, QKNormAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return chooses(case)
+        return _unhooked(case) or chooses(case)
 
 
 class ScaledBeforeTheNorm(Fault, QKNormAttention):
