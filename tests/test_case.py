@@ -82,6 +82,29 @@ def test_masks_are_what_they_are_called(mask: str) -> None:
             assert not visible[..., s > t + case.S - case.T].any()
 
 
+def test_documents_are_in_one_piece_and_numbered_in_no_order() -> None:
+    rows = make_inputs(Case(batch=200, queries=4, mask="documents")).documents
+    assert rows is not None
+    pieces = [[number for t, number in enumerate(row) if t == 0 or number != row[t - 1]] for row in rows.tolist()]
+    assert all(len(set(piece)) == len(piece) and set(piece) <= set(range(4)) for piece in pieces)
+    pairs = {tuple(piece) for piece in pieces if len(piece) == 2}
+    assert {(0, 1), (1, 0)} <= pairs
+
+
+@pytest.mark.parametrize("mask", ["documents+padding", "prefix+padding"])
+def test_padding_is_drawn_apart_from_what_stands_beside_it(mask: str) -> None:
+    inputs = make_inputs(Case(batch=400, queries=2, mask=mask))
+    assert inputs.mask is not None and inputs.mask.shape == (400, 1, 1, 2)
+    if inputs.documents is not None:
+        beside = (inputs.documents[:, 0] == inputs.documents[:, 1]).long()
+    else:
+        assert inputs.prefix is not None
+        beside = inputs.prefix
+    kinds = {(int(b), *m.flatten().tolist()) for b, m in zip(beside, inputs.mask, strict=True)}
+    # The first row hides a key; the others show one or two of two. Each comes with each of what stands beside it.
+    assert len(kinds) == 3 * (2 if mask.startswith("documents") else 3)
+
+
 @pytest.mark.parametrize(
     ("layout", "strides"), [("transposed", (8, 16, 1)), ("strided", (48, 16, 2)), ("contiguous", (24, 8, 1))]
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attn import CachedAttention, DecoderAttention, MultiHeadAttention, QKNormAttention, RotaryAttention
+from attn import CachedAttention, DecoderAttention, MultiHeadAttention, QKNormAttention, RotaryAttention, SinkAttention
 from faults.matrix import check_correct
 from faults.subject import DECLARED, subject
 from properties.case import ALL_MASKS, DTYPES, PLACINGS, Case
@@ -79,7 +79,12 @@ def broken(one: Subject, law: str) -> str:
         ({"placings": ("alibi",), "cross_attention": False}, "output_is_the_formula"),
         ({"windows": (1, 2)}, "the_window_ends_where_it_says"),
         ({"masks": ("documents",), "always_causal": True, "cross_attention": False}, "packed_documents_are_documents_alone"),
+        (
+            {"masks": ("documents+padding",), "always_causal": True, "cross_attention": False},
+            "packed_documents_are_documents_alone",
+        ),
         ({"masks": ("prefix",), "cross_attention": False}, "a_prefix_sees_itself_both_ways"),
+        ({"masks": ("prefix+padding",), "cross_attention": False}, "a_prefix_sees_itself_both_ways"),
         ({"soft_caps": (0.1,)}, "the_soft_cap_bounds_the_odds"),
         ({"sinks": True}, "sinks_take_their_share"),
         ({"qk_norm": True}, "qk_norm_bounds_the_scores"),
@@ -250,3 +255,14 @@ def test_rotary_positions_are_judged_in_every_dtype(attention: type[MultiHeadAtt
     for dtype in DTYPES:
         case = Case(queries=5, num_heads=2, d_head=4, mask="is_causal", dtype=dtype, placing="rotary", positions="offset")
         assert failure(law, one, case) is None
+
+
+class _SinksInAnotherBase(SinkAttention):
+    def softmax(self, scores: Tensor, empty: Tensor | None) -> Tensor:
+        sinks = 0.5 * self.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        weights = torch.cat([scores, sinks], dim=-1).softmax(dim=-1)[..., :-1]
+        return weights if empty is None else weights.masked_fill(empty, 0.0)
+
+
+def test_a_sink_in_another_base_is_no_score_like_the_others() -> None:
+    assert "1.0 added to mask and sinks" in broken(subject(_SinksInAnotherBase), "a_sink_is_a_score_like_any_other")
