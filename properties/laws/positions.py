@@ -8,9 +8,12 @@ import torch
 
 from properties.case import EXPLICIT, HIDING, Case
 from properties.compare import assert_close
+from properties.inputs import make_inputs
 from properties.oracle import attend
 from properties.property import Property
 from properties.subject import Subject
+
+FAR_OUT = 3000  # bfloat16 tells whole numbers apart up to 256, float16 up to 2048
 
 
 def a_shift_of_all_positions_changes_nothing(subject: Subject, case: Case) -> None:
@@ -47,16 +50,30 @@ def one_position_for_all_is_none(subject: Subject, case: Case) -> None:
 def every_position_counts(subject: Subject, case: Case) -> None:
     """A token that moves away changes the row of a query that has a choice between it and others that stay."""
     layer, inputs = subject.start(case)
-    places = inputs.places()[0].clone()
-    s = int(torch.randint(case.S, (), generator=case.generator("law")))
-    places[:, s] += 11
-    visible = inputs.visible().any(1)  # [B, T, S]
-    rows = (inputs.visible().sum(-1) > 1).any(1) & visible[..., s] & subject.judged(inputs)
-    rows[:, s] = False  # the query moves with it
-    still = rows & (layer(replace(inputs, positions=places)).output == layer(inputs).output).all(-1)
-    if still.any():
-        b, t = (int(i) for i in still.nonzero()[0])
-        raise AssertionError(f"another position of token {s} leaves output[{b}, {t}] as it was")
+    visible = inputs.visible()
+    counts = (visible & (visible.sum(-1, keepdim=True) > 1)).any(1) & subject.judged(inputs)[..., None]  # [B, T, S]
+    want = layer(inputs).output
+    for s in range(case.S):
+        places = inputs.places()[0].clone()
+        places[:, s] += 11
+        rows = counts[..., s].clone()
+        rows[:, s] = False  # the query moves with it
+        still = rows & (layer(replace(inputs, positions=places)).output == want).all(-1)
+        if still.any():
+            b, t = (int(i) for i in still.nonzero()[0])
+            raise AssertionError(f"another position of token {s} leaves output[{b}, {t}] as it was")
+
+
+def far_out_positions_are_told_apart(subject: Subject, case: Case) -> None:
+    """In every dtype, a sequence that stands far out gives what it gives at the beginning.
+
+    In half precision numbers that large are no longer told apart. Angles are made before anything is rounded to it.
+    """
+    inputs = make_inputs(case, getattr(torch, case.dtype))
+    layer, far = subject.layer(inputs), replace(inputs, positions=inputs.places()[0] + FAR_OUT)
+    bound = subject.bounds(inputs).output + subject.bounds(far).output
+    what = f"output in {case.dtype}, all positions {FAR_OUT} further on"
+    assert_close(layer(far).output, layer(inputs).output, bound, what, subject.judged(inputs)[..., None])
 
 
 def left_padding_changes_nothing(subject: Subject, case: Case) -> None:
@@ -94,5 +111,6 @@ PROPERTIES = (
     Property(law=position_zero_changes_nothing, needs=("explicit_positions", "formula")),
     Property(law=one_position_for_all_is_none, needs=("explicit_positions", "formula")),
     Property(law=every_position_counts, needs=("explicit_positions",)),
+    Property(law=far_out_positions_are_told_apart, needs=("explicit_positions",)),
     Property(law=left_padding_changes_nothing, needs=("ordered",), where={"mask": PADDED, "keys": (None,)}),
 )
