@@ -65,7 +65,9 @@ def a_prefix_gives_the_first_rows(subject: Subject, case: Case) -> None:
             keys = max(keys, min(queries, case.S))  # those that the first queries see
         prefix = inputs.first(queries, keys)
         judged = subject.judged(prefix)[..., None]
-        assert_close(layer(prefix).output, want[:, :queries], bound[:, :queries], f"output of the first {queries} queries", judged)
+        assert_close(
+            layer(prefix).output, want[:, :queries], bound[:, :queries], f"output of the first {queries} queries", judged
+        )
 
 
 def the_flag_means_its_mask(subject: Subject, case: Case) -> None:

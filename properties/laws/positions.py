@@ -52,9 +52,10 @@ def every_position_counts(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     visible = inputs.visible()
     counts = (visible & (visible.sum(-1, keepdim=True) > 1)).any(1) & subject.judged(inputs)[..., None]  # [B, T, S]
-    want = layer(inputs).output
+    there = inputs.places()[0].contiguous()
+    want = layer(replace(inputs, positions=there)).output
     for s in range(case.S):
-        places = inputs.places()[0].clone()
+        places = there.clone()
         places[:, s] += 11
         rows = counts[..., s].clone()
         rows[:, s] = False  # the query moves with it
