@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,10 +10,8 @@ from torch import Tensor
 from attn import RotaryAttention
 from faults.facts import chooses, sees, visible_keys
 from faults.fault import Fault
-from faults.subject import subject
 from properties.case import Case
 from properties.inputs import make_inputs
-from properties.laws.positions import FAR_OUT
 
 
 def _width(case: Case) -> int:
@@ -502,41 +499,55 @@ class FrequenciesLeftAtZero(Fault, RotaryAttention):
         return chooses(case)
 
 
-class AnglesInTheDtypeOfTheModel(Fault, RotaryAttention):
-    """Compute positions and angles in the dtype of the weights.
+class FrequenciesInHalf(Fault, RotaryAttention):
+    """Keep the frequencies in half precision, to which they were cast along with the model.
 
     Why it is wrong:
-        bfloat16 has no number between 256 and 258, none between 3000 and 3008, and float16 none between 3000 and 3002. Tokens
-        that far out share a position with their neighbours. Casting the model casts its tables, and short tests pass.
+        Three digits are enough for the first tokens. The error of a frequency is multiplied by the position: thousands of
+        tokens on, the angle is anything. Casting up what was cast down brings nothing back.
 
     When it shows:
-        In half precision and far out, where the error is more than half precision excuses anyway.
+        If at least two pairs turn, and a query has a choice. The first frequency is 1, and has no digits to lose.
 
     Seen in the wild:
-        https://github.com/huggingface/transformers/pull/29285
         https://github.com/huggingface/transformers/issues/25681
         https://github.com/Modalities/modalities/pull/462
     """
 
     root_cause = "kernel: numerical precision"
 
+    def frequencies(self, device: torch.device) -> Tensor:
+        return super().frequencies(device).to(torch.bfloat16).to(torch.float64)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return _has_several_pairs(case) and chooses(case)
+
+
+class PositionsInHalf(Fault, RotaryAttention):
+    """Convert the positions to half precision before anything is made of them.
+
+    Why it is wrong:
+        bfloat16 is exact up to 256. Then every other number is missing, and from 2048 on 15 of 16: tokens that far out share
+        one position. Where automatic casting is on, nobody has written the conversion.
+
+    When it shows:
+        As soon as a query has a choice, and stands far out.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/29285
+    """
+
+    root_cause = "kernel: numerical precision"
+
     def angles(self, positions: Tensor) -> Tensor:
-        dtype = self.in_proj.weight.dtype
-        places = positions.to(dtype) / self.stretch
-        angles = places[..., None] * self.frequencies(positions.device).to(dtype)
+        places = positions.to(torch.bfloat16).to(torch.float64) / self.stretch
+        angles = places[..., None] * self.frequencies(positions.device)
         return angles.view(-1, 1, *angles.shape[-2:])
 
     @staticmethod
     def visible(case: Case) -> bool:
-        if case.dtype not in ("bfloat16", "float16"):
-            return False
-        # Rounding excuses some of it. How much is left only the numbers can say.
-        broken = subject(AnglesInTheDtypeOfTheModel)
-        near = make_inputs(case, getattr(torch, case.dtype))
-        far = replace(near, positions=near.places()[0] + FAR_OUT)
-        layer = broken.layer(near)
-        off = (layer(far).output.double() - layer(near).output.double()).abs()
-        return bool((off > broken.bounds(near).output + broken.bounds(far).output).any())
+        return chooses(case)
 
 
 class StretchForgotten(Fault, RotaryAttention):

@@ -79,15 +79,11 @@ def _normed(vectors: Tensor, sizes: Tensor, errors: Tensor, scale: Tensor | None
 
 
 def _turned(sizes: Tensor, errors: Tensor, positions: Tensor, given: Mechanisms, u: float) -> tuple[Tensor, Tensor]:
-    """Sizes and errors after the rotation: of both features that turn, and of the angle, which grows with the position.
-
-    The angle is to be computed in float32 at least: half precision cannot count to what a context has tokens.
-    """
+    """Sizes and errors after the rotation: of both features that turn, and of the angle, which grows with the position."""
     if not given.placing.startswith("rotary"):
         return sizes, errors
     sizes, errors = (rotated_sizes(both, positions, given) for both in (sizes, errors))
-    angle = 4 * min(u, torch.finfo(torch.float32).eps / 2) * positions[:, None, :, None]
-    return sizes, errors + sizes * (STEPS * u + angle)
+    return sizes, errors + sizes * u * (STEPS + 4 * positions[:, None, :, None])
 
 
 @functools.lru_cache(maxsize=4096)
