@@ -122,31 +122,6 @@ class FarIsTheLength(Fault, RelativeBiasAttention):
         return bool((keys[..., 0] & (keys.sum(-1) > 1)).any())
 
 
-class OneHeadForAll(Fault, RelativeBiasAttention):
-    """Add to all heads what the first has learned.
-
-    Why it is wrong:
-        A column of the table broadcasts over the heads as well as all columns do. The others are never read, and learn nothing.
-
-    When it shows:
-        If a query of any head but the first sees keys in different buckets.
-
-    Seen in the wild:
-        https://github.com/huggingface/transformers/pull/19097
-    """
-
-    root_cause = "positional encoding: relative position"
-
-    def score(self, q: Tensor, k: Tensor) -> Tensor:
-        scores = MultiHeadAttention.score(self, q, k)
-        buckets = self.bucket(distances(*scores.shape[-2:], device=q.device))
-        return scores + self.table[buckets, 0]
-
-    @staticmethod
-    def visible(case: Case) -> bool:
-        return _misled(case, (_buckets(case) * case.num_heads).expand(case.num_heads, -1, -1))
-
-
 class TableReadByAView(Fault, RelativeBiasAttention):
     """Read the table `[buckets, h]` as `[h, buckets]` by a view, so as to have the heads in front.
 

@@ -320,34 +320,6 @@ class TableKeptByLength(Fault, RotaryAttention):
         return chooses(case)
 
 
-class LastFeaturesTurn(Fault, RotaryAttention):
-    """Turn the last features of every head, where it is the first ones that are meant.
-
-    Why it is wrong:
-        A part of the features turns, a part does not, and either half will learn its role. The weights of others have learnt
-        it already, and have it the other way round.
-
-    When it shows:
-        If only a part turns, and a query has a choice.
-
-    Seen in the wild:
-        https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/215
-    """
-
-    root_cause = "positional encoding: indexing"
-
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        still, turning = x.split([self.d_head - self.rotary_width, self.rotary_width], dim=-1)
-        angles = self.angles(positions)
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        a, b = self.pair(turning)
-        return torch.cat([still, self.unpair(a * cos - b * sin, a * sin + b * cos)], dim=-1)
-
-    @staticmethod
-    def visible(case: Case) -> bool:
-        return _leaves_a_rest(case) and chooses(case)
-
-
 class PartialWidthDropped(Fault, RotaryAttention):
     """Turn all features of every head, and never pass on that it should be some of them.
 
@@ -408,8 +380,7 @@ class FrequenciesForTheWidthOfAHead(Fault, RotaryAttention):
         If only a part turns, in several pairs, and a query has a choice. The first pair has frequency 1 in any case.
 
     Seen in the wild:
-        https://github.com/microsoft/onnxruntime-genai/pull/244
-        https://github.com/InternLM/lmdeploy/pull/3861
+        https://github.com/pie-project/pie/issues/602
     """
 
     root_cause = "positional encoding: interpolation"
