@@ -47,10 +47,13 @@ def test_slopes(num_heads: int, exponents: list[float]) -> None:
 
 def test_slopes_are_made_where_they_are_wanted() -> None:
     layer, x = attention(), tokens()
+    want = layer(x)[0]
     with torch.device("meta"):  # where anything lands that is not told where to go
         assert alibi_slopes(3, device="cpu").tolist() == [2.0**-4, 2.0**-8, 2.0**-2]
         assert layer.slopes(torch.device("cpu")).device.type == "cpu"
-        assert layer(x)[0].device.type == "cpu"
+        got = layer(x)[0]
+    assert got.device.type == "cpu"
+    assert torch.equal(got, want)
 
 
 def written_out(num_heads: int, queries: int, keys: int) -> Tensor:

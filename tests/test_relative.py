@@ -44,9 +44,12 @@ def test_distances(queries: int, keys: int, want: list[list[int]]) -> None:
 
 def test_distances_are_made_where_they_are_wanted() -> None:
     layer, x = attention(), tokens()
+    want = layer(x)[0]
     with torch.device("meta"):  # where anything lands that is not told where to go
         assert distances(1, 2, device="cpu").tolist() == [[1, 0]]
-        assert layer(x)[0].device.type == "cpu"
+        got = layer(x)[0]
+    assert got.device.type == "cpu"
+    assert torch.equal(got, want)
 
 
 # The first distance of each bucket, worked out by hand: the far ones begin at near * (far/near)**(i/n).
@@ -72,6 +75,11 @@ def test_buckets(buckets: int, far: int, begins: list[int]) -> None:
         want = max(0, sum(distance >= begin for begin in begins) - 1)
         allowed = (want - 1, want) if distance in exact and not math.log2(distance / (buckets // 2)).is_integer() else (want,)
         assert bucket in allowed, distance
+
+
+@pytest.mark.parametrize(("buckets", "far"), [(2, 2), (4, 8), (8, 64), (32, 128)])
+def test_the_first_far_bucket_is_the_one_a_near_distance_would_have(buckets: int, far: int) -> None:
+    assert attention(buckets=buckets, far=far).bucket(torch.tensor([buckets // 2])).tolist() == [buckets // 2]
 
 
 def test_the_buckets_of_t5() -> None:

@@ -194,5 +194,8 @@ def test_inputs_are_checked() -> None:
 
 def test_everything_is_made_where_the_tokens_are() -> None:
     layer, x = attention(), tokens()
+    want = layer(x)[0]
     with torch.device("meta"):  # where anything lands that is not told where to go
-        assert layer(x)[0].device.type == "cpu"
+        got = layer(x)[0]
+    assert got.device.type == "cpu"
+    assert torch.equal(got, want)
