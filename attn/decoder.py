@@ -41,8 +41,8 @@ class DecoderAttention(CachedAttention, RotaryAttention, WindowAttention):
         if positions is None:
             positions = self.count(x.shape[1], cache, x.device)
         checks.check_positions(positions, x)
-        q, k, v = self.project_in(x, None)
-        q, k, v = self.rotate(self.split_heads(q), positions), self.rotate(self.split_heads(k), positions), self.split_heads(v)
+        q, k, v = (self.split_heads(part) for part in self.project_in(x, None))
+        q, k, v = self.place(q, k, v, positions)
         if cache is not None:
             k, v = self.append(cache, k, v)
             attn_mask = attn_mask if attn_mask is None or attn_mask.shape[-1] == 1 else attn_mask[..., -k.shape[2] :]

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attn import AlibiAttention, MultiHeadAttention, RelativeBiasAttention, RotaryAttention
 from attn.masks import boolean_to_additive, possibly_any
+from attn.relative import distances
 from faults.fault import Equivalent
 
 
@@ -257,3 +259,69 @@ class MergeWithoutContiguous(Equivalent):
     def merge_heads(self, heads: Tensor) -> Tensor:
         batch, _, queries, _ = heads.shape
         return heads.transpose(1, 2).reshape(batch, queries, self.d_model)
+
+
+class PositionsFromOne(Equivalent, RotaryAttention):
+    """Count rotary positions from 1.
+
+    Why it is right:
+        Queries and keys turn on by the same angle, and what is left of two positions in their product is the difference. With
+        learned positions, which are rows of a table, it would be wrong: there a number off by one is another row.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/47525
+        https://github.com/vllm-project/vllm/pull/945
+    """
+
+    def angles(self, positions: Tensor) -> Tensor:
+        return super().angles(positions + 1)
+
+
+class PairsPutBackElsewhere(Equivalent, RotaryAttention):
+    """Take neighbouring features for a pair, and put the two members back half a head apart, or the other way round.
+
+    Why it is right:
+        It is done to queries and keys, and a scalar product does not mind in which order features are, as long as both have the
+        same one. To take them from elsewhere is another matter (`interleaving-ignored`).
+
+    Seen in the wild:
+        https://github.com/labmlai/annotated_deep_learning_paper_implementations/pull/265
+    """
+
+    def unpair(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.cat([a, b], dim=-1) if self.interleaved else torch.stack([a, b], dim=-1).flatten(-2)
+
+
+class NearToTheLastBucket(Equivalent, RelativeBiasAttention):
+    """Count the distance at which the far buckets begin among the near ones.
+
+    Why it is right:
+        There the logarithm is 0: the first of the far buckets is the one it would have had as a near one. What looks like an
+        error by one is the one place at which the two rules meet.
+
+    Seen in the wild:
+        https://github.com/lucidrains/x-transformers/pull/10
+    """
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        near = self.buckets // 2
+        ratio = distance.clamp(min=near).to(torch.float64) / near
+        far = near + (ratio.log() / math.log(self.far / near) * (self.buckets - near)).long()
+        return torch.where(distance <= near, distance.clamp(min=0), far.clamp(max=self.buckets - 1))
+
+
+class DistancesOfThePast(Equivalent, AlibiAttention):
+    """Make the triangle of distances to the past, and add its transpose for the future.
+
+    Why it is right:
+        A distance has no direction: the two triangles are one another's mirror image, and they meet in zeros.
+
+    Seen in the wild:
+        https://github.com/ofirpress/attention_with_linear_biases/issues/5
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = MultiHeadAttention.score(self, q, k)
+        past = distances(*scores.shape[-2:], device=q.device).tril()
+        cost = self.slopes(q.device)[:, None, None] * (past + past.mT)
+        return scores - cost.to(scores.dtype)
