@@ -122,7 +122,7 @@ class MaskOnlyForThePrompt(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/Mikyx-1/TinyLLM/pull/18
-        https://github.com/meta-llama/llama/issues/899
+        https://github.com/time-series-foundation-models/lag-llama/issues/81
     """
 
     root_cause = "masking: dynamic mask"
@@ -214,7 +214,7 @@ class PositionNeverAdvanced(Fault, CachedAttention):
         is where a mask is compared with it.
 
     Seen in the wild:
-        https://github.com/NVIDIA/TransformerEngine/pull/536
+        https://github.com/huggingface/transformers/pull/38156
     """
 
     root_cause = "kv cache: cache position"
@@ -306,8 +306,8 @@ class UnwrittenSlotsSeen(Fault, CachedAttention):
         to a value of zero. The larger the cache was made, the smaller the output.
 
     When it shows:
-        With a fixed number of slots, while some are free: without a mask always; a mask over the tokens so far does not fit, or,
-        where it is of one token, speaks for the free slots as well.
+        With a fixed number of slots, while some are free. A mask over the tokens so far does not fit, unless it is of one token,
+        which then speaks for the free slots as well.
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/30400
@@ -322,10 +322,7 @@ class UnwrittenSlotsSeen(Fault, CachedAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        if case.spare is None:
-            return False
-        free = [end for _, end in pieces(case) if end < case.T + case.spare]
-        return any((has_mask(case) and end > 1) or bool(visible_keys(case)[:, :, :end, :end].any()) for end in free)
+        return case.spare is not None and (case.spare > 0 or bool(warm_pieces(case)))
 
 
 class RolledWhenFull(Fault, CachedAttention):
@@ -400,7 +397,6 @@ class CacheReadBeforeItIsWritten(Fault, CachedAttention):
         Always. With a mask that is not of one token it raises.
 
     Seen in the wild:
-        https://github.com/huggingface/transformers/issues/26564
         https://github.com/ml-explore/mlx-lm/issues/1699
     """
 
@@ -453,7 +449,8 @@ class SlotsBeforeHeads(Fault, CachedAttention):
         With a fixed number of slots, more than one, and several key/value heads, if a query sees a slot that lies elsewhere.
 
     Seen in the wild:
-        https://github.com/EricLBuehler/candle-vllm/pull/52
+        https://github.com/ByteDance-Seed/VeOmni/pull/162
+        https://github.com/PrimeIntellect-ai/prime-rl/pull/2681
     """
 
     root_cause = "kv cache: memory layout"
@@ -488,7 +485,7 @@ class CacheForEveryQueryHead(Fault, CachedAttention):
         With grouped heads. It raises.
 
     Seen in the wild:
-        https://github.com/EricLBuehler/candle-vllm/pull/52
+        https://github.com/paiml/aprender/pull/2010
     """
 
     root_cause = "qkv projection: dimension"
@@ -568,8 +565,7 @@ class ResetOfTheTensorsAlone(Fault, CachedAttention):
         After a reset, always. With a mask, or too few slots, it raises.
 
     Seen in the wild:
-        https://github.com/NVIDIA/TransformerEngine/pull/536
-        https://github.com/facebookresearch/fairseq/issues/3732
+        https://github.com/time-series-foundation-models/lag-llama/issues/81
     """
 
     root_cause = "kv cache: cache position"
