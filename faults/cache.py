@@ -492,8 +492,8 @@ class CacheForEveryQueryHead(Fault, CachedAttention):
 
     def new_cache(self, batch: int, capacity: int | None = None) -> Cache:
         checks.check_capacity(capacity)
-        keys, values = self.in_proj.weight.new_zeros(2, batch, self.num_heads, capacity or 0, self.d_head)
-        return Cache(keys, values, capacity=capacity)
+        keys = self.in_proj.weight.new_zeros(batch, self.num_heads, capacity or 0, self.d_head)
+        return Cache(keys, torch.zeros_like(keys), capacity=capacity)
 
     @staticmethod
     def visible(case: Case) -> bool:
