@@ -45,7 +45,7 @@ class DecoderAttention(CachedAttention, RotaryAttention, WindowAttention):
         q, k, v = self.place(q, k, v, positions)
         if cache is not None:
             k, v = self.append(cache, k, v)
-            attn_mask = attn_mask if attn_mask is None or attn_mask.shape[-1] == 1 else attn_mask[..., -k.shape[2] :]
+            attn_mask = self.crop(attn_mask, k.shape[2])
             self.forget(cache)
         return self.attend(q, k, v, attn_mask, True)
 
@@ -53,6 +53,10 @@ class DecoderAttention(CachedAttention, RotaryAttention, WindowAttention):
         """The positions of so many new tokens, `[T]`: they go on where the cache ends."""
         first = 0 if cache is None else cache.length
         return torch.arange(first, first + tokens, device=device)
+
+    def crop(self, attn_mask: Tensor | None, keys: int) -> Tensor | None:
+        """Keep the columns of the mask, which is over all tokens, that belong to the keys that are left: the last ones."""
+        return attn_mask if attn_mask is None or attn_mask.shape[-1] == 1 else attn_mask[..., -keys:]
 
     def forget(self, cache: Cache) -> None:
         """Keep what the next token sees besides itself. The keys of this call stay whole: its first query looks back furthest."""

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn import AlibiAttention, MultiHeadAttention, RelativeBiasAttention, RotaryAttention
+from attn.cache import Cache, CachedAttention
+from attn.decoder import DecoderAttention
 from attn.masks import boolean_to_additive, possibly_any
 from attn.relative import distances
 from faults.fault import Equivalent
@@ -325,3 +327,51 @@ class DistancesOfThePast(Equivalent, AlibiAttention):
         past = distances(*scores.shape[-2:], device=q.device).tril()
         cost = self.slopes(q.device)[:, None, None] * (past + past.mT)
         return scores - cost.to(scores.dtype)
+
+
+class OneQueryWithoutAMask(Equivalent, CachedAttention):
+    """Leave the causal mask out for a single query.
+
+    Why it is right:
+        With a cache the only query is the last of all tokens, and has no future: the last row of the triangle hides nothing. It
+        becomes a fault where "there is a cache" is taken for "there is one query" (`prompt-unmasked-with-a-cache`).
+
+    Seen in the wild:
+        https://github.com/Mikyx-1/TinyLLM/pull/18
+    """
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, attn_mask, is_causal and scores.shape[-2] > 1)
+
+
+class CacheOfAWholeWindow(Equivalent, DecoderAttention):
+    """Keep as many tokens as the window has, although the next one brings itself along.
+
+    Why it is right:
+        One more than is needed costs memory, and the mask hides it. Only who leaves the window to the cache alone
+        (`cache-taken-for-the-window`) has to be exact about it.
+
+    Seen in the wild:
+        https://github.com/ml-explore/mlx-lm/pull/390
+    """
+
+    def forget(self, cache: Cache) -> None:
+        if self.window is not None:
+            cache.keys, cache.values = cache.keys[:, :, -self.window :], cache.values[:, :, -self.window :]
+
+
+class EverythingKeptForAWindowOfOne(Equivalent, DecoderAttention):
+    """Keep the last W - 1 tokens by a slice from -(W - 1), which for a window of one is -0, and keeps them all.
+
+    Why it is right:
+        The mask goes by the end of the keys, wherever they begin, and hides what should have been forgotten. The memory that the
+        window was to save is all there is to notice.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/issues/37574
+    """
+
+    def forget(self, cache: Cache) -> None:
+        if self.window is not None:
+            kept = self.window - 1
+            cache.keys, cache.values = cache.keys[:, :, -kept:], cache.values[:, :, -kept:]
