@@ -30,10 +30,13 @@ class CachedAttention(MultiHeadAttention):
     """
 
     def new_cache(self, batch: int, capacity: int | None = None) -> Cache:
-        """Return an empty cache for so many samples; with a capacity, of a fixed number of slots, so that nothing is copied."""
+        """Return an empty cache for so many samples; with a capacity, of a fixed number of slots, so that nothing is copied.
+
+        These are written in place: for generating, not for a backward pass.
+        """
         checks.check_capacity(capacity)
-        keys, values = self.in_proj.weight.new_zeros(2, batch, self.num_kv_heads, capacity or 0, self.d_head)
-        return Cache(keys, values, capacity=capacity)
+        keys = self.in_proj.weight.new_zeros(batch, self.num_kv_heads, capacity or 0, self.d_head)
+        return Cache(keys, torch.zeros_like(keys), capacity=capacity)
 
     def forward(  # type: ignore[override]  # no context: what is remembered are the tokens themselves
         self, x: Tensor, attn_mask: Tensor | None = None, *, cache: Cache | None = None

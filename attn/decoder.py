@@ -41,11 +41,11 @@ class DecoderAttention(CachedAttention, RotaryAttention, WindowAttention):
         if positions is None:
             positions = self.count(x.shape[1], cache, x.device)
         checks.check_positions(positions, x)
-        q, k, v = self.project_in(x, None)
-        q, k, v = self.rotate(self.split_heads(q), positions), self.rotate(self.split_heads(k), positions), self.split_heads(v)
+        q, k, v = (self.split_heads(part) for part in self.project_in(x, None))
+        q, k, v = self.place(q, k, v, positions)
         if cache is not None:
             k, v = self.append(cache, k, v)
-            attn_mask = attn_mask if attn_mask is None or attn_mask.shape[-1] == 1 else attn_mask[..., -k.shape[2] :]
+            attn_mask = self.crop(attn_mask, k.shape[2])
             self.forget(cache)
         return self.attend(q, k, v, attn_mask, True)
 
@@ -53,6 +53,10 @@ class DecoderAttention(CachedAttention, RotaryAttention, WindowAttention):
         """The positions of so many new tokens, `[T]`: they go on where the cache ends."""
         first = 0 if cache is None else cache.length
         return torch.arange(first, first + tokens, device=device)
+
+    def crop(self, attn_mask: Tensor | None, keys: int) -> Tensor | None:
+        """Keep the columns of the mask, which is over all tokens, that belong to the keys that are left: the last ones."""
+        return attn_mask if attn_mask is None or attn_mask.shape[-1] == 1 else attn_mask[..., -keys:]
 
     def forget(self, cache: Cache) -> None:
         """Keep what the next token sees besides itself. The keys of this call stay whole: its first query looks back furthest."""

@@ -52,9 +52,12 @@ class RotaryAttention(MultiHeadAttention):
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device)
         checks.check_positions(positions, x)
-        q, k, v = self.project_in(x, None)
-        q, k = self.rotate(self.split_heads(q), positions), self.rotate(self.split_heads(k), positions)
-        return self.attend(q, k, self.split_heads(v), attn_mask, is_causal)
+        q, k, v = (self.split_heads(part) for part in self.project_in(x, None))
+        return self.attend(*self.place(q, k, v, positions), attn_mask, is_causal)
+
+    def place(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn queries and keys, both in the same sense; values are not compared, and stay as they are."""
+        return self.rotate(q, positions), self.rotate(k, positions), v
 
     def frequencies(self, device: torch.device) -> Tensor:
         """How far each pair turns from one position to the next, `[rotary_width/2]`."""

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from properties.case import Case
 from properties.inputs import gradients, make_inputs
-from properties.laws.precision import rounded
-from properties.rounding import gradient_bounds
+from properties.laws.precision import fitting
+from properties.rounding import bounds, gradient_bounds
 from properties.subject import Result, Subject
 from properties.surroundings import seeded
 
@@ -115,10 +115,10 @@ def _decoded(subject_: Subject, case: Case) -> Seen:
 
 
 def _coarse(subject_: Subject, case: Case) -> Seen:
-    inputs, bound = rounded(case, case.dtype)
-    if bound is not None:
+    inputs = fitting(case, case.dtype)
+    if inputs is not None:
         with torch.no_grad():
-            yield subject_.layer(inputs).run(inputs, False).output, bound.output
+            yield subject_.layer(inputs).run(inputs, False).output, bounds(inputs, inputs.x.dtype).output
 
 
 def _output_bound(subject_: Subject, case: Case, training: bool) -> Tensor:

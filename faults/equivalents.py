@@ -8,8 +8,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn import PrefixAttention, QKNormAttention, SinkAttention, SoftCapAttention, WindowAttention, causal_mask
+from attn import (
+    AlibiAttention,
+    MultiHeadAttention,
+    PrefixAttention,
+    QKNormAttention,
+    RelativeBiasAttention,
+    RotaryAttention,
+    SinkAttention,
+    SoftCapAttention,
+    WindowAttention,
+    causal_mask,
+)
+from attn.cache import Cache, CachedAttention
+from attn.decoder import DecoderAttention
 from attn.masks import boolean_to_additive, possibly_any, restrict
+from attn.relative import distances
 from faults.fault import Equivalent
 
 
@@ -258,6 +272,120 @@ class MergeWithoutContiguous(Equivalent):
     def merge_heads(self, heads: Tensor) -> Tensor:
         batch, _, queries, _ = heads.shape
         return heads.transpose(1, 2).reshape(batch, queries, self.d_model)
+
+
+class PositionsFromOne(Equivalent, RotaryAttention):
+    """Count rotary positions from 1.
+
+    Why it is right:
+        Queries and keys turn on by the same angle, and what is left of two positions in their product is the difference. With
+        learned positions, which are rows of a table, it would be wrong: there a number off by one is another row.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/pull/47525
+        https://github.com/vllm-project/vllm/pull/945
+    """
+
+    def angles(self, positions: Tensor) -> Tensor:
+        return super().angles(positions + 1)
+
+
+class PairsPutBackElsewhere(Equivalent, RotaryAttention):
+    """Take neighbouring features for a pair, and put the two members back half a head apart, or the other way round.
+
+    Why it is right:
+        It is done to queries and keys, and a scalar product does not mind in which order features are, as long as both have the
+        same one. To take them from elsewhere is another matter (`interleaving-ignored`).
+
+    Seen in the wild:
+        https://github.com/labmlai/annotated_deep_learning_paper_implementations/pull/265
+    """
+
+    def unpair(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.cat([a, b], dim=-1) if self.interleaved else torch.stack([a, b], dim=-1).flatten(-2)
+
+
+class NearToTheLastBucket(Equivalent, RelativeBiasAttention):
+    """Count the distance at which the far buckets begin among the near ones.
+
+    Why it is right:
+        There the logarithm is 0: the first of the far buckets is the one it would have had as a near one. What looks like an
+        error by one is the one place at which the two rules meet.
+
+    Seen in the wild:
+        https://github.com/lucidrains/x-transformers/pull/10
+    """
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        near = self.buckets // 2
+        ratio = distance.clamp(min=near).to(torch.float64) / near
+        far = near + (ratio.log() / math.log(self.far / near) * (self.buckets - near)).long()
+        return torch.where(distance <= near, distance.clamp(min=0), far.clamp(max=self.buckets - 1))
+
+
+class DistancesOfThePast(Equivalent, AlibiAttention):
+    """Make the triangle of distances to the past, and add its transpose for the future.
+
+    Why it is right:
+        A distance has no direction: the two triangles are one another's mirror image, and they meet in zeros.
+
+    Seen in the wild:
+        https://github.com/ofirpress/attention_with_linear_biases/issues/5
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = MultiHeadAttention.score(self, q, k)
+        past = distances(*scores.shape[-2:], device=q.device).tril()
+        cost = self.slopes(q.device)[:, None, None] * (past + past.mT)
+        return scores - cost.to(scores.dtype)
+
+
+class OneQueryWithoutAMask(Equivalent, CachedAttention):
+    """Leave the causal mask out for a single query.
+
+    Why it is right:
+        With a cache the only query is the last of all tokens, and has no future: the last row of the triangle hides nothing. It
+        becomes a fault where "there is a cache" is taken for "there is one query" (`prompt-unmasked-with-a-cache`).
+
+    Seen in the wild:
+        https://github.com/Mikyx-1/TinyLLM/pull/18
+    """
+
+    def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        return super().mask(scores, attn_mask, is_causal and scores.shape[-2] > 1)
+
+
+class CacheOfAWholeWindow(Equivalent, DecoderAttention):
+    """Keep as many tokens as the window has, although the next one brings itself along.
+
+    Why it is right:
+        One more than is needed costs memory, and the mask hides it. Only who leaves the window to the cache alone
+        (`cache-taken-for-the-window`) has to be exact about it.
+
+    Seen in the wild:
+        https://github.com/ml-explore/mlx-lm/pull/390
+    """
+
+    def forget(self, cache: Cache) -> None:
+        if self.window is not None:
+            cache.keys, cache.values = cache.keys[:, :, -self.window :], cache.values[:, :, -self.window :]
+
+
+class EverythingKeptForAWindowOfOne(Equivalent, DecoderAttention):
+    """Keep the last W - 1 tokens by a slice from -(W - 1), which for a window of one is -0, and keeps them all.
+
+    Why it is right:
+        The mask goes by the end of the keys, wherever they begin, and hides what should have been forgotten. The memory that the
+        window was to save is all there is to notice.
+
+    Seen in the wild:
+        https://github.com/huggingface/transformers/issues/37574
+    """
+
+    def forget(self, cache: Cache) -> None:
+        if self.window is not None:
+            kept = self.window - 1
+            cache.keys, cache.values = cache.keys[:, :, -kept:], cache.values[:, :, -kept:]
 
 
 class WindowFromTheFirstKey(Equivalent, WindowAttention):

@@ -11,9 +11,10 @@ from faults.facts import chooses, sees, visible_keys
 from faults.fault import Fault
 from faults.subject import subject
 from properties.case import DTYPES, Case
-from properties.inputs import Inputs
-from properties.laws.precision import SHARED, rounded
+from properties.inputs import Inputs, make_inputs
+from properties.laws.precision import SHARED, fitting
 from properties.oracle import attend
+from properties.rounding import bounds
 
 
 class SoftmaxOverQueries(Fault):
@@ -189,7 +190,9 @@ class SoftmaxWithoutMaximum(Fault):
     def visible(case: Case) -> bool:
         if case.mask not in SHARED:
             return False
-        return any(_weights_by_exp(case, dtype, strictly=dtype == case.dtype) for dtype in DTYPES)
+        # Scores of about unit size end at about 20, from where float16 is the only one that exp leaves.
+        others = DTYPES if case.score_scale > 1 else ("float16",)
+        return any(_weights_by_exp(case, dtype, strictly=dtype == case.dtype) for dtype in {*others, case.dtype})
 
 
 class HalfPrecisionSoftmax(Fault):
@@ -322,7 +325,7 @@ class SoftmaxNotCastBack(Fault):
 
 def _overflows_in_half(case: Case, dtype: str) -> bool:
     """Does a visible score that is finite in this dtype become infinite in float16?"""
-    scores = _scores(rounded(case, dtype)[0])
+    scores = _scores(make_inputs(case, getattr(torch, dtype), case.score_scale))
     return bool((scores.isfinite() & scores.half().isinf() & visible_keys(case)).any())
 
 
@@ -331,8 +334,8 @@ def _weights_by_exp(case: Case, dtype: str, strictly: bool) -> bool:
 
     Underflow sets in gradually, and rounding excuses some of it: only the scores themselves can say when it is too much.
     """
-    inputs, bound = rounded(case, dtype)
-    if bound is None:
+    inputs = fitting(case, dtype)
+    if inputs is None:
         return False
     exponentials = _scores(inputs).exp()
     weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
@@ -341,7 +344,7 @@ def _weights_by_exp(case: Case, dtype: str, strictly: bool) -> bool:
     # What an empty row holds is overwritten, but not before it has spoilt the gradient, which float16 is not asked for.
     empty_spoils = strictly and dtype != "float16" and bool((~right & ~some).any())
     if strictly:
-        right = (weights.to(torch.float64) - attend(inputs).weights).abs() <= bound.weights
+        right = (weights.to(torch.float64) - attend(inputs).weights).abs() <= bounds(inputs, inputs.x.dtype).weights
     return empty_spoils or bool((~right & some).any())
 
 

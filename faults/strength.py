@@ -37,8 +37,8 @@ UNSEEABLE: dict[str, str] = {
     "interleaved-projection": _OTHER_ROWS,
     "swapped-keys-and-values": _OTHER_ROWS,
     "transposed-out-projection": "It is the right layer with W_O transposed.",
-    "tiled-kv-heads": "It is the right layer with its query heads in another order, but for masks of single heads; a black box with "
-    "grouped heads is not asked about these.",
+    "tiled-kv-heads": "It is the right layer with its query heads in another order, but for masks of single heads; a black box "
+    "with grouped heads is not asked about these.",
     "dropped-weights-returned": "What is wrong is what it returns, if it returns it: without, nothing is.",
 }
 

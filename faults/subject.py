@@ -32,9 +32,9 @@ from properties.wrap import Caching, of_module
 
 _ROTARY: dict[str, Any] = {
     "placings": ("rotary", "rotary_interleaved"),
-    "rotary_widths": (None, 2),
+    "rotary_widths": (None, 2, 4),
     "stretches": (1.0, 4.0),
-    "d_heads": (2, 4),
+    "d_heads": (4, 6),  # so that there is a part to turn that has several pairs
     "explicit_positions": True,
     "cross_attention": False,
 }

@@ -241,6 +241,8 @@ class Inputs:
 
     def ungrouped(self) -> Inputs:
         """The same with full heads: the weights of a key/value head repeated for each query head of its group."""
+        if self.num_kv_heads == self.num_heads:
+            return self
         group = self.num_heads // self.num_kv_heads
 
         def repeat(rows: Tensor) -> Tensor:
@@ -304,6 +306,8 @@ class Inputs:
 
     def to(self, dtype: torch.dtype) -> Inputs:
         """Round everything to this dtype."""
+        if self.x.dtype == dtype and (self.mask is None or self.mask.dtype in (dtype, torch.bool)):
+            return self
         mask = self.mask if self.mask is None or self.mask.dtype == torch.bool else self.mask.to(dtype)
         context = None if self.context is None else self.context.to(dtype)
         return replace(self, x=self.x.to(dtype), context=context, weights=self.weights.map(lambda w: w.to(dtype)), mask=mask)

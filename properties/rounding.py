@@ -30,7 +30,6 @@ class Bounds:
     heads: Tensor  # [B, h, T, d_head], before they are merged
     relative: float  # the largest relative error of a weight
     unit: float  # the unit roundoff
-    largest: float  # the largest number met on the way; if it does not fit the dtype, overflow is no mistake
 
 
 def bounds(inputs: Inputs, dtype: torch.dtype = torch.float64) -> Bounds:
@@ -44,7 +43,6 @@ def bounds(inputs: Inputs, dtype: torch.dtype = torch.float64) -> Bounds:
     given, (q_places, k_places) = inputs.mechanisms, inputs.places()
     q, k, _ = inputs.compared()
     q_size, k_size, v_size = inputs.absolute().projected()
-    largest = [q_size, k_size, v_size]
     q_error, k_error, v_error = ((d + STEPS) * u * size for size in (q_size, k_size, v_size))
     raw_q, raw_k, _ = inputs.projected()
     q_size, q_error = _turned(*_normed(raw_q, q_size, q_error, w.n_q, u), q_places, given, u)
@@ -65,8 +63,15 @@ def bounds(inputs: Inputs, dtype: torch.dtype = torch.float64) -> Bounds:
     heads = (p_error + (keys + STEPS) * u * p) @ v_size + p @ v_error
     w_o, b_o = w.w_o.abs(), None if w.b_o is None else w.b_o.abs()
     output = project(merge_heads(heads), w_o, None) + (d + STEPS) * u * project(merge_heads(p @ v_size), w_o, b_o)
-    size = max([float(t.abs().max()) for t in (*largest, products) if t.numel()], default=0.0)
-    return Bounds(2 * output, 2 * p_error, 2 * heads, float(relative.max()) if relative.numel() else 0.0, u, size)
+    return Bounds(2 * output, 2 * p_error, 2 * heads, float(relative.max()) if relative.numel() else 0.0, u)
+
+
+def largest_number(inputs: Inputs) -> float:
+    """The largest number met on the way; if it does not fit the dtype, overflow is no mistake."""
+    full = inputs.to(torch.float64).ungrouped()
+    q, k, _ = _compared_sizes(full)
+    met = (*full.absolute().projected(), q @ k.mT)
+    return max([float(numbers.max()) for numbers in met if numbers.numel()], default=0.0)
 
 
 def _normed(vectors: Tensor, sizes: Tensor, errors: Tensor, scale: Tensor | None, u: float) -> tuple[Tensor, Tensor]:

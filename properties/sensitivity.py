@@ -48,7 +48,6 @@ def measured_bounds(run: Callable[[Inputs], tuple[Tensor, Tensor | None]], input
         torch.full((B, h, T, inputs.d_head), output, dtype=torch.float64),
         relative=roundings * u,
         unit=u,
-        largest=0.0,
     )
 
 

@@ -18,6 +18,7 @@ from properties.supports import Supports
 from properties.surroundings import Settings, seeded
 from properties.time_limit import OutOfTime
 
+_EVERYTHING = Supports()  # to make one costs more than most calls
 Answer = TypeVar("Answer")
 
 _NOT_ITS_DOING = (KeyboardInterrupt, OutOfTime)
@@ -76,7 +77,7 @@ class Layer:
     run: Callable[[Inputs, bool], Result]  # the inputs, by the conventions that the subject declares, and whether to train
     module: LoadedModule | None = None
     decoding: Callable[[Inputs], Decoding] | None = None  # begins one, for all the inputs that are to come
-    supports: Supports = field(default_factory=Supports)  # filled in by the subject
+    supports: Supports = _EVERYTHING  # filled in by the subject
 
     def __call__(
         self, inputs: Inputs, *, training: bool = False, grad: bool = False, stored: bool = False, watched: bool = False

@@ -58,17 +58,16 @@ def no_gradient_flows_from_hidden_keys(subject: Subject, case: Case) -> None:
 def a_prefix_gives_the_first_rows(subject: Subject, case: Case) -> None:
     """The first tokens alone give the first rows of the whole: what decoding token by token relies on."""
     layer, inputs = subject.start(case)
-    shorter = min(case.T, case.S)
-    if shorter == 1:
-        return
-    fewer = int(torch.randint(1, shorter, (), generator=case.generator("law")))
-    queries, keys = case.T - fewer, case.S - fewer
-    if inputs.is_causal and inputs.alignment == "top_left":
-        keys = max(keys, min(queries, case.S))  # those that the first queries see
-    prefix = inputs.first(queries, keys)
-    bound = subject.rounding(case).output[:, : case.T - fewer]
-    want = layer(inputs).output[:, : case.T - fewer]
-    assert_close(layer(prefix).output, want, bound, "output of a prefix", subject.judged(prefix)[..., None])
+    want, bound = layer(inputs).output, subject.rounding(case).output
+    for fewer in range(1, min(case.T, case.S)):
+        queries, keys = case.T - fewer, case.S - fewer
+        if inputs.is_causal and inputs.alignment == "top_left":
+            keys = max(keys, min(queries, case.S))  # those that the first queries see
+        prefix = inputs.first(queries, keys)
+        judged = subject.judged(prefix)[..., None]
+        assert_close(
+            layer(prefix).output, want[:, :queries], bound[:, :queries], f"output of the first {queries} queries", judged
+        )
 
 
 def the_flag_means_its_mask(subject: Subject, case: Case) -> None:

@@ -80,7 +80,12 @@ class _Line:
         # The gradient is off by what its sums are off by, which is less than the output is off by, divided by the step.
         size = sum(float((found[n].to(torch.float64) * self.directions[n]).abs().sum()) for n in names)
         roundings = (4 * self.error + self.unit * size) / self.step
-        allowed, got = roundings + abs(slope - coarser), float(parts.sum())
+        bend = abs(slope - coarser)
+        if bend > roundings + self.step * max(abs(slope), size):
+            return (
+                None  # usually it is of the order of step**2; here the output turns a corner within a step, and no slope is right
+            )
+        allowed, got = roundings + bend, float(parts.sum())
         if abs(got - slope) <= allowed:
             return None
         what = f"by {next(iter(names))}" if len(names) == 1 else "by everything"

@@ -9,17 +9,17 @@ from properties.compare import assert_all, assert_close
 from properties.inputs import Inputs, gradients, make_inputs
 from properties.oracle import attend
 from properties.property import Property
-from properties.rounding import Bounds, bounds
+from properties.rounding import bounds, largest_number
 from properties.subject import Subject
-from properties.supports import Supports
 
 
 def rounding_explains_the_error(subject: Subject, case: Case) -> None:
     """In every dtype, the result is as near to the formula as its rounding allows, for small scores and large."""
-    inputs, bound = rounded(case, case.dtype, subject.supports)
-    if bound is None:
+    inputs = fitting(case, case.dtype)
+    if inputs is None:
         return
     want, layer = attend(inputs), subject.layer(inputs)
+    bound = bounds(inputs, subject.supports.precision(inputs.x.dtype))
     for training in (False, True) if case.dropout == 0.0 else (False,):
         got, mode = layer(inputs, training=training), "in training" if training else "in evaluation"
         assert_close(got.output, want.output, bound.output, f"output {mode}", subject.judged(inputs)[..., None])
@@ -30,17 +30,19 @@ def rounding_explains_the_error(subject: Subject, case: Case) -> None:
 def finite_in_gives_finite_out(subject: Subject, case: Case) -> None:
     """Finite tokens, weights and scores give finite results, in every dtype."""
     for dtype in subject.supports.dtypes:
-        inputs, bound = rounded(case, dtype, subject.supports)
-        if bound is not None:
+        inputs = fitting(case, dtype)
+        if inputs is not None:
             output = subject.layer(inputs)(inputs).output
             assert_all(output.isfinite() | ~subject.judged(inputs)[..., None], output, f"in {dtype} the output must be finite")
 
 
 def finite_in_gives_finite_gradients(subject: Subject, case: Case) -> None:
     """Finite tokens, weights and scores give finite gradients, where the dtype has the range for them."""
-    inputs, bound = rounded(case, case.dtype, subject.supports)
+    inputs = fitting(case, case.dtype)
+    if inputs is None:
+        return
     judged = subject.judged(inputs)
-    if bound is None or (not judged.all() and not subject.supports.finite_empty_rows):
+    if not judged.all() and not subject.supports.finite_empty_rows:
         return
     leaves, named = inputs.leaves()
     output = subject.layer(inputs)(leaves, grad=True).output
@@ -49,11 +51,10 @@ def finite_in_gives_finite_gradients(subject: Subject, case: Case) -> None:
             raise AssertionError(f"in {case.dtype} the gradient of {name} must be finite")
 
 
-def rounded(case: Case, dtype: str, supports: Supports | None = None) -> tuple[Inputs, Bounds | None]:
-    """The inputs in this dtype, with large scores if the case has them, and the bounds; None if they do not fit the dtype."""
+def fitting(case: Case, dtype: str) -> Inputs | None:
+    """The inputs in this dtype, with large scores if the case has them; None if what is met on the way does not fit the dtype."""
     inputs = make_inputs(case, getattr(torch, dtype), case.score_scale)
-    bound = bounds(inputs, (supports or Supports()).precision(inputs.x.dtype))
-    return inputs, None if bound.largest > torch.finfo(inputs.x.dtype).max / 4 else bound
+    return None if largest_number(inputs) > torch.finfo(inputs.x.dtype).max / 4 else inputs
 
 
 # To rounding it is all one whether heads have masks of their own; without them, what is hidden from one head is hidden from all.
