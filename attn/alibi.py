@@ -23,7 +23,7 @@ def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) ->
     lower = 2 ** (num_heads.bit_length() - 1)
     first = 2 * torch.arange(1, lower + 1, device=device)  # counted in slopes of the next higher power
     rest = 2 * torch.arange(num_heads - lower, device=device) + 1
-    return 2.0 ** (-4 / lower * torch.cat([first, rest]).to(torch.float64))
+    return torch.exp2(-4 / lower * torch.cat([first, rest]).to(torch.float64))
 
 
 class AlibiAttention(MultiHeadAttention):
