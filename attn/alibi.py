@@ -21,9 +21,9 @@ def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) ->
     [0.0625, 0.00390625, 0.25]
     """
     lower = 2 ** (num_heads.bit_length() - 1)
-    first = torch.arange(1, lower + 1, dtype=torch.float64, device=device) / lower
-    rest = (2 * torch.arange(num_heads - lower, dtype=torch.float64, device=device) + 1) / (2 * lower)
-    return 2.0 ** (-8 * torch.cat([first, rest]))
+    first = 2 * torch.arange(1, lower + 1, device=device)  # counted in slopes of the next higher power
+    rest = 2 * torch.arange(num_heads - lower, device=device) + 1
+    return torch.exp2(-4 / lower * torch.cat([first, rest]).to(torch.float64))
 
 
 class AlibiAttention(MultiHeadAttention):

@@ -61,8 +61,8 @@ class RotaryAttention(MultiHeadAttention):
 
     def frequencies(self, device: torch.device) -> Tensor:
         """How far each pair turns from one position to the next, `[rotary_width/2]`."""
-        pairs = torch.arange(self.rotary_width // 2, dtype=torch.float64, device=device)
-        return self.base ** (-2 * pairs / self.rotary_width)
+        even = torch.arange(0, self.rotary_width, 2, dtype=torch.float64, device=device)  # 2i
+        return self.base ** (-even / self.rotary_width)
 
     def angles(self, positions: Tensor) -> Tensor:
         """`[T]` or `[B, T]` -> `[1 or B, 1, T, rotary_width/2]`, the same for every head."""

@@ -361,8 +361,8 @@ class FrequenciesOfTheWholeHead(Fault, RotaryAttention):
     root_cause = "qkv projection: dimension"
 
     def frequencies(self, device: torch.device) -> Tensor:
-        pairs = torch.arange(self.d_head // 2, dtype=torch.float64, device=device)
-        return self.base ** (-2 * pairs / self.d_head)
+        even = torch.arange(0, self.d_head, 2, dtype=torch.float64, device=device)
+        return self.base ** (-even / self.d_head)
 
     @staticmethod
     def visible(case: Case) -> bool:
@@ -386,8 +386,8 @@ class FrequenciesForTheWidthOfAHead(Fault, RotaryAttention):
     root_cause = "positional encoding: interpolation"
 
     def frequencies(self, device: torch.device) -> Tensor:
-        pairs = torch.arange(self.rotary_width // 2, dtype=torch.float64, device=device)
-        return self.base ** (-2 * pairs / self.d_head)
+        even = torch.arange(0, self.rotary_width, 2, dtype=torch.float64, device=device)
+        return self.base ** (-even / self.d_head)
 
     @staticmethod
     def visible(case: Case) -> bool:

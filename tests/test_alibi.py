@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+import attn.alibi
 from attn import AlibiAttention, alibi_slopes
 
 
@@ -118,3 +120,8 @@ def test_inputs_are_checked() -> None:
     said = "x must have shape [B, T, d_model], got [5, 16]: add or remove axes"
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         attention()(tokens()[0])
+
+
+def test_the_examples_of_the_docstrings() -> None:
+    failed, tried = doctest.testmod(attn.alibi)
+    assert (failed, tried > 0) == (0, True)
