@@ -249,3 +249,9 @@ def test_tokens_are_checked() -> None:
 def test_only_tokens_and_mask_are_positional() -> None:
     with pytest.raises(TypeError, match="positional"):
         made()(tokens(), None, made().new_cache(B))
+
+
+def test_a_cache_grows_unless_it_is_told_otherwise() -> None:
+    keys, values = torch.zeros(2, B, 2, 0, d_head)
+    cache = Cache(keys, values)
+    assert (cache.length, cache.capacity) == (0, None)

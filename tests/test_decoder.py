@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn import CachedAttention, DecoderAttention, RotaryAttention, WindowAttention
+from attn import Cache, CachedAttention, DecoderAttention, RotaryAttention, WindowAttention
 
 B, T, h, d_head = 2, 6, 4, 4
 d = h * d_head
@@ -255,3 +255,12 @@ def test_it_is_all_three() -> None:
     given = (attention.window, attention.rotary_width, attention.interleaved, attention.base, attention.stretch)
     assert given == (2, 2, True, 5.0, 2.0)
     assert attention.dropout == 0.25
+
+
+def test_positions_are_counted_where_the_tokens_are() -> None:
+    class Asked(DecoderAttention):
+        def count(self, tokens: int, cache: Cache | None, device: torch.device) -> Tensor:
+            raise LookupError(str(device))
+
+    with pytest.raises(LookupError, match="cpu"):
+        Asked(d, h, dtype=torch.float64)(tokens())
