@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 from faults.fault import MEASURED, Fault, FaultError
@@ -42,7 +43,7 @@ def killers_text(row: Row) -> str:
     return "\n".join(lines)
 
 
-def bless(fault: type[Fault], row: Row) -> bool:
+def bless(fault: type[Fault], sections: Mapping[str, str]) -> bool:
     """Rewrite the measured part of the fault's docstring in its source file; return whether anything changed."""
     path = Path(inspect.getsourcefile(fault) or "")
     source = path.read_text(encoding="utf-8")
@@ -57,7 +58,7 @@ def bless(fault: type[Fault], row: Row) -> bool:
     written = before
     for heading in MEASURED:
         written = written.split(f"\n    {heading}:\n")[0]
-    after = written.rstrip() + "\n" + "".join(_section(h, text) for h, text in measured_sections(fault, row).items()) + "    "
+    after = written.rstrip() + "\n" + "".join(_section(h, text) for h, text in sections.items()) + "    "
     path.write_text(source[:opening] + after + source[closing:], encoding="utf-8")
     return after != before
 

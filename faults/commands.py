@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import Any
 
-from faults.bless import bless
+from faults.bless import bless, measured_sections
 from faults.catalog import catalog, equivalents, find
 from faults.explain import explain
 from faults.fault import Fault, check_entry, family_of, name_of, step_of, summary_of
-from faults.matrix import measure
+from faults.matrix import Row, measure, spread
 from faults.mistakes import mistake, write
 
 
@@ -43,14 +44,14 @@ def bless_entries(options: argparse.Namespace) -> int:
     mistakes = {}
     for fault in chosen:
         check_entry(fault)
-    for number, fault in enumerate(chosen, 1):
+    measured = spread(_measured, [name_of(fault) for fault in chosen], 1 if len(chosen) == 1 else None)
+    for number, (fault, (row, sections, known)) in enumerate(zip(chosen, measured, strict=True), 1):
         progress(f"{number}/{len(chosen)} {name_of(fault)}")
-        row = measure(fault)
         if not row.kills:
             survivors.append(row.name)
             continue
-        changed = bless(fault, row)
-        mistakes[row.name] = mistake(fault, (kill.property for kill in row.kills))
+        changed = bless(fault, sections)
+        mistakes[row.name] = known
         progress("")
         print(f"{row.name}: {'rewritten' if changed else 'unchanged'}; killed by {len(row.kills)} properties, {row.symptom}")
     if write(mistakes, keep=bool(options.names)):
@@ -60,6 +61,14 @@ def bless_entries(options: argparse.Namespace) -> int:
             f"{name}: no property fails on any of its visible cases. Is `visible` too wide, or is a law missing?", file=sys.stderr
         )
     return 1 if survivors else 0
+
+
+def _measured(name: str) -> tuple[Row, dict[str, str], dict[str, Any]]:
+    fault = find(name)
+    row = measure(fault)
+    if not row.kills:
+        return row, {}, {}
+    return row, measured_sections(fault, row), mistake(fault, (kill.property for kill in row.kills))
 
 
 def progress(text: str) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from faults.fault import Fault, subject_of
+from faults.fault import Fault, sections_of, subject_of
 from properties.case import Case
 from properties.laws import PROPERTIES
 from properties.property import Property
 from properties.runner import failure
 from properties.subject import Subject
 
-VISIBLE = 4  # visible cases a fault is tried on, for each property
+VISIBLE = 2  # visible cases a fault is tried on, for each property
 DRAWN = 120  # cases drawn to find that many; a property may be about none on which the fault can show
 
 # What others may be unable to hand in, and what they declare then.
@@ -35,9 +35,21 @@ class Kill:
     evidence: str
 
 
-def kills(fault: type[Fault], subject: Subject, seed: int = 0, properties: Iterable[Property] = PROPERTIES) -> tuple[Kill, ...]:
-    """Try each property that applies to the fault, handed in as this subject."""
-    return tuple(kill for property_ in properties if (kill := _kill(fault, subject, property_, seed)))
+def kills(
+    fault: type[Fault],
+    subject: Subject,
+    seed: int = 0,
+    properties: Iterable[Property] = PROPERTIES,
+    visible: int = VISIBLE,
+) -> tuple[Kill, ...]:
+    """Try each property that applies to the fault, handed in as this subject, on so many visible cases."""
+    return tuple(kill for property_ in properties if (kill := _kill(fault, subject, property_, seed, visible)))
+
+
+def quick(fault: type[Fault]) -> tuple[Property, ...]:
+    """The properties without those that are slow, unless they are known to kill it."""
+    known = sections_of(fault).get("Killed by", "")
+    return tuple(p for p in PROPERTIES if not p.slow or p.name in known or f"{p.family}: all" in known)
 
 
 def unnoticed(fault: type[Fault], killers: Collection[str], seed: int = 0) -> tuple[str, ...]:
@@ -55,7 +67,7 @@ def unnoticed(fault: type[Fault], killers: Collection[str], seed: int = 0) -> tu
     return tuple(lost)
 
 
-def _kill(fault: type[Fault], subject: Subject, property_: Property, seed: int) -> Kill | None:
+def _kill(fault: type[Fault], subject: Subject, property_: Property, seed: int, visible: int = VISIBLE) -> Kill | None:
     if property_.not_applicable(subject):
         return None
     random = Random(f"{seed} {property_.name}")
@@ -68,6 +80,6 @@ def _kill(fault: type[Fault], subject: Subject, property_: Property, seed: int) 
         evidence = failure(property_, subject, case)
         if evidence is not None:
             return Kill(property_.name, seen, case, evidence)
-        if seen == VISIBLE:
+        if seen == visible:
             return None
     return None

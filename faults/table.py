@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
 
 from faults.matrix import Row
 from faults.severity import cell
@@ -21,7 +20,7 @@ def table(measured: list[Row]) -> str:
         "cases: drawn from all there are, whether the fault can show on them or not, up to the first that is killed",
         "error: median of the relative error of the output where it returns; 0: the output is right, something else is not",
         "none: share of the cases on which it raises or gives NaN, in percent",
-        "killers: properties that fail, then how many of each family, of " + _legend(),
+        "killers: properties that fail on the first such case of theirs, then how many of each family, of " + _legend(),
         "",
         f"{'fault':<{width}} {'symptom':<7} {'error':>6} {'none':>4} {'cases':>5} {'killers':>7} {''.join(columns)}",
     ]
@@ -31,7 +30,7 @@ def table(measured: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def totals(faulty: list[Row], correct: list[Row], smallest_set: Collection[str], seconds: float) -> str:
+def totals(faulty: list[Row], correct: list[Row], seconds: float) -> str:
     """What the table comes to, and what should not be."""
     survivors = [row.name for row in faulty if not row.kills or row.cases is None]
     lines = [
@@ -40,7 +39,6 @@ def totals(faulty: list[Row], correct: list[Row], smallest_set: Collection[str],
         + ", ".join(f"{sum(row.symptom == word for row in faulty)} {word}" for word in ("silent", "loud", "either"))
         + ".",
         f"{sum(not row.kills for row in correct)} of {len(correct)} correct ones (attn and the equivalents) killed by nothing.",
-        f"{len(smallest_set)} of the properties would do, and no fewer: {', '.join(smallest_set)}.",
     ]
     lines += [f"SURVIVED: {name}" for name in survivors]
     for row in correct:

@@ -22,6 +22,7 @@ class Property:
     law: Law
     needs: tuple[str, ...] = ()  # names of `Supports` that must be true
     where: Mapping[str, Collection[Any]] = field(default_factory=dict)  # values of the fields of `Case` it is about; others: all
+    slow: bool = False  # takes as long as a hundred others
 
     @property
     def name(self) -> str:

@@ -108,7 +108,7 @@ PROPERTIES = (
     ),
     Property(
         law=every_head_chooses_for_itself,
-        needs=("double_precision",),
+        needs=("double_precision", "plain_scores"),
         where={"num_heads": MORE_THAN_ONE, "keys": (2, 3, 4, 5), "mask": ("none",)},
     ),
     Property(law=grouped_heads_are_full_heads_with_repeated_weights, needs=("loads_weights",), where={"num_kv_heads": (2,)}),
