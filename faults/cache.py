@@ -37,6 +37,19 @@ class TriangleAtTheFirstKey(Fault, CachedAttention):
         https://github.com/google/flax/issues/5591
         https://github.com/lucidrains/x-transformers/issues/187
         https://github.com/Dao-AILab/flash-attention/issues/282
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, capacity_does_not_matter
     """
 
     root_cause = "masking: mask generation"
@@ -65,6 +78,19 @@ class SquareMaskOnAWarmCache(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/meta-llama/llama/issues/899
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=4, mask='is_causal', chunk=2)
+
+    Killed by:
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
+            requests_do_not_see_each_other, a_second_generation_is_the_first, capacity_does_not_matter
     """
 
     root_cause = "masking: mask generation"
@@ -92,6 +118,18 @@ class PromptUnmaskedWithACache(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/Mikyx-1/TinyLLM/pull/18
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', chunk=2)
+
+    Killed by:
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, capacity_does_not_matter
     """
 
     root_cause = "masking: dynamic mask"
@@ -123,6 +161,19 @@ class MaskOnlyForThePrompt(Fault, CachedAttention):
     Seen in the wild:
         https://github.com/Mikyx-1/TinyLLM/pull/18
         https://github.com/time-series-foundation-models/lag-llama/issues/81
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=4, mask='is_causal', chunk=2)
+
+    Killed by:
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
+            capacity_does_not_matter
     """
 
     root_cause = "masking: dynamic mask"
@@ -147,6 +198,28 @@ class CausalOnlyWithACache(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/meta-pytorch/torchtune/issues/959
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.48, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: a_prefix_gives_the_first_rows
+        heads: a_head_is_a_layer_of_one_head
+        algebra: values_enter_linearly
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, capacity_does_not_matter
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: dynamic mask"
@@ -179,6 +252,19 @@ class PaddingMaskOfTheNewTokens(Fault, CachedAttention):
     Seen in the wild:
         https://github.com/fla-org/flash-linear-attention/pull/1189
         https://github.com/huggingface/transformers/issues/26564
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal+padding')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, requests_do_not_see_each_other, capacity_does_not_matter
     """
 
     root_cause = "masking: dynamic mask"
@@ -215,6 +301,18 @@ class PositionNeverAdvanced(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/38156
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', spare=0)
+
+    Killed by:
+        decoding: all
     """
 
     root_cause = "kv cache: cache position"
@@ -246,6 +344,19 @@ class PositionAdvancedTooEarly(Fault, CachedAttention):
     Seen in the wild:
         https://github.com/ml-explore/mlx-lm/issues/1699
         https://github.com/ml-explore/mlx-lm/issues/1805
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(mask='is_causal', spare=0)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, capacity_does_not_matter
     """
 
     root_cause = "kv cache: update synchronization"
@@ -276,6 +387,19 @@ class ValuesOverwritten(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/awslabs/keys_values/issues/140
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', spare=0)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, capacity_does_not_matter
     """
 
     root_cause = "kv cache: update synchronization"
@@ -312,6 +436,18 @@ class UnwrittenSlotsSeen(Fault, CachedAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/30400
         https://github.com/meta-pytorch/gpt-fast/issues/233
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(mask='is_causal', spare=1)
+
+    Killed by:
+        decoding: all
     """
 
     root_cause = "kv cache: invalidation"
@@ -337,6 +473,19 @@ class RolledWhenFull(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/37574
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', spare=0)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, a_second_generation_is_the_first, capacity_does_not_matter
     """
 
     root_cause = "kv cache: invalidation"
@@ -365,6 +514,19 @@ class NewKeysInFront(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/awslabs/keys_values/issues/140
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal+padding')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along
     """
 
     root_cause = "kv cache: memory layout"
@@ -398,6 +560,18 @@ class CacheReadBeforeItIsWritten(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/ml-explore/mlx-lm/issues/1699
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(mask='is_causal')
+
+    Killed by:
+        decoding: all
     """
 
     root_cause = "kv cache: update synchronization"
@@ -424,6 +598,19 @@ class KeysAndValuesInOneBuffer(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/3732
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', spare=0)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, capacity_does_not_matter
     """
 
     root_cause = "kv cache: memory layout"
@@ -451,6 +638,19 @@ class SlotsBeforeHeads(Fault, CachedAttention):
     Seen in the wild:
         https://github.com/ByteDance-Seed/VeOmni/pull/162
         https://github.com/PrimeIntellect-ai/prime-rl/pull/2681
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(num_heads=2, mask='is_causal', spare=1)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, a_second_generation_is_the_first, capacity_does_not_matter
     """
 
     root_cause = "kv cache: memory layout"
@@ -486,6 +686,18 @@ class CacheForEveryQueryHead(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/paiml/aprender/pull/2010
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(num_heads=2, num_kv_heads=1, mask='is_causal')
+
+    Killed by:
+        decoding: all
     """
 
     root_cause = "qkv projection: dimension"
@@ -513,6 +725,18 @@ class OneCacheForAllRequests(Fault, CachedAttention):
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/3732
         https://github.com/Blaizzy/mlx-vlm/pull/1143
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(mask='is_causal')
+
+    Killed by:
+        decoding: requests_do_not_see_each_other
     """
 
     root_cause = "kv cache: invalidation"
@@ -542,6 +766,18 @@ class ResetOfTheLengthAlone(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/3732
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(mask='is_causal')
+
+    Killed by:
+        decoding: a_second_generation_is_the_first
     """
 
     root_cause = "kv cache: invalidation"
@@ -566,6 +802,18 @@ class ResetOfTheTensorsAlone(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/time-series-foundation-models/lag-llama/issues/81
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(mask='is_causal')
+
+    Killed by:
+        decoding: a_second_generation_is_the_first
     """
 
     root_cause = "kv cache: cache position"
@@ -590,6 +838,18 @@ class BeamsLeaveTheirValues(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/46612
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(batch=2, queries=2, mask='is_causal')
+
+    Killed by:
+        decoding: beams_take_their_past_along
     """
 
     root_cause = "kv cache: update synchronization"
@@ -614,6 +874,18 @@ class BeamsCopiedInPlace(Fault, CachedAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/46612
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(batch=2, queries=2, mask='is_causal')
+
+    Killed by:
+        decoding: beams_take_their_past_along
     """
 
     root_cause = "kv cache: memory layout"
@@ -641,6 +913,18 @@ class ReorderOfOneShard(Fault, CachedAttention):
     Seen in the wild:
         https://github.com/vllm-project/vllm/pull/52516
         https://github.com/huggingface/transformers/issues/46612
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(batch=2, queries=2, num_heads=2, mask='is_causal')
+
+    Killed by:
+        decoding: beams_take_their_past_along
     """
 
     root_cause = "kv cache: distributed synchronization"

@@ -30,6 +30,27 @@ class TwoFillsAdded(Fault):
     Seen in the wild:
         https://github.com/NVIDIA-NeMo/Automodel/pull/2658
         https://github.com/PaddlePaddle/PaddleNLP/pull/7501
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.45, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=4, mask='is_causal+padding')
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output
+        masking: empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        derivatives: gradients_are_slopes_of_the_output
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error, finite_in_gives_finite_out
     """
 
     root_cause = "masking: mask application"
@@ -68,6 +89,26 @@ class MaskOrFlag(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/46850
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.64, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal+padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask generation"
@@ -99,6 +140,18 @@ class CausalFlagSticks(Fault):
     Seen in the wild:
         https://github.com/time-series-foundation-models/lag-llama/issues/81
         https://github.com/huggingface/transformers/pull/42820
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal')
+
+    Killed by:
+        contract: mask_and_flag_are_for_one_call
     """
 
     root_cause = "masking: dynamic mask"
@@ -129,6 +182,24 @@ class PaddingTakenForAPrefix(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/diffusers/issues/14139
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0 in the median, 2.3 at most, the relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        heads: heads_may_be_permuted
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask generation"
@@ -165,6 +236,39 @@ class MaskIndexedByHead(Fault):
     Seen in the wild:
         https://github.com/ooples/AiDotNet.Tensors/pull/947
         https://github.com/pytorch/pytorch/pull/184180
+
+    Symptom:
+        Either: on some cases it raises, on others the result is silently wrong.
+
+    Severity:
+        On 12 of 16 random cases it raises or gives NaN; on the others 0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(num_heads=2, mask='causal')
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows, any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
+        batch: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, no_bias_and_zeros_give_zeros
+        dependence: all
+        derivatives: gradients_are_slopes_of_the_output
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, training_projects_out_as_well,
+            the_gradient_is_that_of_the_kept_weights
+        dropout: every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
+            nothing_around_it_is_changed, a_second_call_gives_the_same, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
+        precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "masking: mask application"
@@ -193,6 +297,19 @@ class MaskInTheDefaultDtype(Fault):
         https://github.com/kohya-ss/musubi-tuner/pull/1037
         https://github.com/tensorflow/tensorflow/issues/46064
         https://github.com/tensorflow/addons/pull/2253
+
+    Symptom:
+        Either: on some cases it raises, on others the result is silently wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in a coarser dtype or for large scores.
+
+    Smallest case:
+        Case(mask='full')
+
+    Killed by:
+        contract: nothing_passed_in_is_changed
+        precision: all
     """
 
     root_cause = "score: precision handling"
@@ -231,6 +348,39 @@ class KeysViewedAtQueryLength(Fault):
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/48356
         https://github.com/mead-ml/mead-baseline/pull/759
+
+    Symptom:
+        Loud: it raises wherever it shows.
+
+    Severity:
+        No output: on all 16 random cases it raises or gives NaN.
+
+    Smallest case:
+        Case(keys=2)
+
+    Killed by:
+        reference: all
+        rows: all
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: all
+        algebra: all
+        dependence: all
+        derivatives: gradients_are_slopes_of_the_output
+        modes: all
+        dropout: equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
+        precision: all
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more, vmap_is_a_loop
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"

@@ -40,6 +40,19 @@ class PositionsFromZeroInEveryCall(Fault, DecoderAttention):
     Seen in the wild:
         https://github.com/fla-org/flash-linear-attention/pull/1189
         https://github.com/lucidrains/rotary-embedding-torch/issues/11
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal', placing='rotary', rotary_width=4)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along
     """
 
     root_cause = "positional encoding: indexing"
@@ -65,6 +78,19 @@ class PositionsEndAtTheWindow(Fault, DecoderAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/38156
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=3, d_head=6, mask='is_causal', window=2, placing='rotary', rotary_width=4)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along
     """
 
     root_cause = "kv cache: cache position"
@@ -92,6 +118,18 @@ class ChunkAtOnePosition(Fault, DecoderAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/536
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=4, d_head=6, mask='is_causal', placing='rotary', rotary_width=4, chunk=2)
+
+    Killed by:
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along
     """
 
     root_cause = "positional encoding: indexing"
@@ -122,6 +160,18 @@ class LayerCountsTheTokens(Fault, DecoderAttention):
 
     Seen in the wild:
         https://github.com/Blaizzy/mlx-vlm/pull/1143
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal', placing='rotary', rotary_width=4)
+
+    Killed by:
+        decoding: requests_do_not_see_each_other
     """
 
     root_cause = "kv cache: cache position"
@@ -153,6 +203,19 @@ class GivenPositionsOnlyAtFirst(Fault, DecoderAttention):
     Seen in the wild:
         https://github.com/unslothai/unsloth/pull/4078
         https://github.com/huggingface/transformers/pull/29583
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal', placing='rotary', positions='offset')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along
     """
 
     root_cause = "positional encoding: indexing"
@@ -185,6 +248,18 @@ class OffsetReadAfterTheUpdate(Fault, DecoderAttention):
     Seen in the wild:
         https://github.com/ml-explore/mlx-lm/issues/1699
         https://github.com/ml-explore/mlx-lm/issues/1805
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal', placing='rotary', rotary_width=4)
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass
     """
 
     root_cause = "kv cache: update synchronization"
@@ -221,6 +296,19 @@ class KeysTurnedAgain(Fault, DecoderAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/33129
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal', placing='rotary')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along
     """
 
     root_cause = "positional encoding: relative position"
@@ -248,6 +336,19 @@ class CutToTheWindowBeforeAllHaveSeen(Fault, DecoderAttention):
 
     Seen in the wild:
         https://github.com/rasbt/LLMs-from-scratch/issues/1008
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal', window=1, placing='rotary', chunk=2)
+
+    Killed by:
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
+            requests_do_not_see_each_other, a_second_generation_is_the_first
     """
 
     root_cause = "kv cache: invalidation"
@@ -277,6 +378,19 @@ class CacheOneTokenTooShort(Fault, DecoderAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/37574
         https://github.com/ml-explore/mlx-lm/pull/390
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal', window=2, placing='rotary')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along
     """
 
     root_cause = "kv cache: invalidation"
@@ -306,6 +420,18 @@ class CacheTakenForTheWindow(Fault, DecoderAttention):
     Seen in the wild:
         https://github.com/ml-explore/mlx-lm/pull/390
         https://github.com/huggingface/transformers/pull/48280
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=4, d_head=6, mask='is_causal', window=2, placing='rotary', chunk=2)
+
+    Killed by:
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along
     """
 
     root_cause = "masking: dynamic mask"
@@ -336,6 +462,19 @@ class WholeMaskForTheWindow(Fault, DecoderAttention):
     Seen in the wild:
         https://github.com/fla-org/flash-linear-attention/issues/431
         https://github.com/huggingface/transformers/pull/48482
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal+padding', window=1, placing='rotary')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, requests_do_not_see_each_other, a_second_generation_is_the_first
     """
 
     root_cause = "masking: dynamic mask"
@@ -361,6 +500,19 @@ class MaskCutAtTheWrongEnd(Fault, DecoderAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/40324
         https://github.com/fla-org/flash-linear-attention/issues/431
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what its cache gives.
+
+    Smallest case:
+        Case(queries=2, d_head=6, mask='is_causal+padding', window=1, placing='rotary')
+
+    Killed by:
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along
     """
 
     root_cause = "masking: mask application"

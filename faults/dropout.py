@@ -32,6 +32,9 @@ class DropoutInEvaluation(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        below 1, the median relative error of the output; left to chance.
+
     Smallest case:
         Case(dropout=0.5)
 
@@ -39,15 +42,20 @@ class DropoutInEvaluation(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
-        heads: all
-        algebra: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            a_bias_multiplies_the_odds
         modes: evaluation_ignores_dropout
-        contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation
+        contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            mask_and_flag_are_for_one_call, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: rounding_explains_the_error
+        tools: given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back, autocast_rounds_and_no_more,
+            vmap_is_a_loop
     """
 
     root_cause = "variant: variant configuration"
@@ -76,6 +84,9 @@ class DropoutModuleMadeInForward(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        below 1, the median relative error of the output; left to chance.
+
     Smallest case:
         Case(dropout=0.5)
 
@@ -83,15 +94,20 @@ class DropoutModuleMadeInForward(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
-        heads: all
-        algebra: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            a_bias_multiplies_the_odds
         modes: evaluation_ignores_dropout
-        contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation
+        contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            mask_and_flag_are_for_one_call, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: rounding_explains_the_error
+        tools: given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back, autocast_rounds_and_no_more,
+            vmap_is_a_loop
     """
 
     root_cause = "variant: variant configuration"
@@ -121,11 +137,15 @@ class DropoutLostAfterEvaluation(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output of a later call.
+
     Smallest case:
         Case(dropout=0.5)
 
     Killed by:
         modes: dropout_drops_single_weights
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself
     """
 
     root_cause = "variant: variant configuration"
@@ -156,12 +176,16 @@ class DropoutBeforeSoftmax(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the weights returned in training, the output in training.
+
     Smallest case:
         Case(dropout=0.5)
 
     Killed by:
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself
     """
 
     root_cause = "score: implementation"
@@ -201,11 +225,15 @@ class DropoutOnTheOutput(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in training.
+
     Smallest case:
         Case(d_head=2, dropout=0.5)
 
     Killed by:
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        dropout: one_key_is_dropped_or_scaled_up, one_key_is_dropped_by_whole_heads
     """
 
     root_cause = "score: implementation"
@@ -243,6 +271,9 @@ class DroppedWeightsReturned(Fault):
 
     Symptom:
         Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the weights returned in training.
 
     Smallest case:
         Case(dropout=0.5)
@@ -287,6 +318,9 @@ class DropoutSharedByQueries(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in training.
+
     Smallest case:
         Case(queries=2, dropout=0.5)
 
@@ -320,11 +354,15 @@ class DropoutSharedByHeads(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in training.
+
     Smallest case:
         Case(num_heads=2, dropout=0.5)
 
     Killed by:
         modes: dropout_is_drawn_for_every_weight
+        dropout: every_head_drops_for_itself
     """
 
     root_cause = "score: implementation"
@@ -352,11 +390,15 @@ class DropoutSharedByKeys(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in training.
+
     Smallest case:
         Case(queries=2, dropout=0.5)
 
     Killed by:
         modes: dropout_is_drawn_for_every_weight
+        dropout: every_key_is_dropped_for_itself
     """
 
     root_cause = "score: implementation"
@@ -385,12 +427,16 @@ class DropoutNotRescaled(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in training.
+
     Smallest case:
         Case(dropout=0.5)
 
     Killed by:
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation
     """
 
     root_cause = "score: normalization"
@@ -421,6 +467,10 @@ class DropoutInTheDenominator(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        On 8 of 16 random cases it raises or gives NaN; on the others 0: the output of a first call in evaluation is right; wrong:
+            the output in training.
+
     Smallest case:
         Case(dropout=0.5)
 
@@ -428,8 +478,10 @@ class DropoutInTheDenominator(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
         masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        derivatives: gradients_are_slopes_of_the_output
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation
         precision: all
     """
 
@@ -459,6 +511,9 @@ class KeepProbabilityForDropProbability(Fault):
 
     Symptom:
         Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in training.
 
     Smallest case:
         Case()

@@ -32,6 +32,9 @@ class EmptyRowsNan(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        No output: on all 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(queries=2, mask='causal+padding')
 
@@ -39,8 +42,11 @@ class EmptyRowsNan(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         masking: empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
+        algebra: no_bias_and_zeros_give_zeros
+        derivatives: gradients_are_slopes_of_the_output
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: all
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"
@@ -69,6 +75,9 @@ class EmptyRowsUniform(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.62, the median relative error of the output.
+
     Smallest case:
         Case(queries=2, mask='causal+padding')
 
@@ -78,12 +87,12 @@ class EmptyRowsUniform(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
         masking: empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        batch: all
+        batch: a_sample_alone_gives_its_own_rows
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: values_enter_linearly
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"
@@ -113,6 +122,9 @@ class EmptyRowsUnmasked(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.66, the median relative error of the output.
+
     Smallest case:
         Case(queries=2, mask='causal+padding')
 
@@ -122,12 +134,13 @@ class EmptyRowsUnmasked(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
         masking: empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        batch: all
+        batch: a_sample_alone_gives_its_own_rows
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing
         modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"
@@ -159,6 +172,9 @@ class EmptyRowsNanInTheGradient(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
     Smallest case:
         Case(queries=2, mask='causal+padding')
 
@@ -166,6 +182,7 @@ class EmptyRowsNanInTheGradient(Fault):
         reference: gradients_are_those_of_the_formula
         masking: empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
         precision: finite_in_gives_finite_gradients
     """

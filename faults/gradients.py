@@ -30,12 +30,17 @@ class SoftmaxWithoutBackward(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
+        training: every_parameter_learns
     """
 
     root_cause = "score: implementation"
@@ -65,12 +70,17 @@ class ScoresOutsideTheGraph(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
+        training: every_parameter_learns
     """
 
     root_cause = "score: implementation"
@@ -101,12 +111,17 @@ class DetachedKeys(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
+        training: every_parameter_learns
     """
 
     root_cause = "score: implementation"
@@ -134,11 +149,15 @@ class DetachedMask(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
     Smallest case:
         Case(queries=2, mask='full', encoding='additive')
 
     Killed by:
         reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
     """
 
     root_cause = "masking: mask application"
@@ -167,12 +186,18 @@ class ContextRebuiltFromNumbers(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
     Smallest case:
         Case()
 
     Killed by:
         reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
+        tools: vmap_is_a_loop
+        training: every_parameter_learns
     """
 
     root_cause = "score: implementation"
@@ -204,11 +229,15 @@ class JacobianWithoutRowDot(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
     Smallest case:
         Case()
 
     Killed by:
         reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
     """
 
@@ -240,10 +269,14 @@ class DropoutIgnoredInTheBackward(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient in training.
+
     Smallest case:
         Case(queries=2, dropout=0.5)
 
     Killed by:
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
     """
 

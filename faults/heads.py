@@ -29,15 +29,18 @@ class TiledKvHeads(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.73, the median relative error of the output.
+
     Smallest case:
         Case(num_heads=4, num_kv_heads=2)
 
     Killed by:
         reference: all
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights,
+            each_query_head_reads_its_own_group
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -69,6 +72,9 @@ class UnexpandedKvHeads(Fault):
     Symptom:
         Loud: it raises wherever it shows.
 
+    Severity:
+        No output: on all 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(num_heads=4, num_kv_heads=2)
 
@@ -80,15 +86,22 @@ class UnexpandedKvHeads(Fault):
             empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: all
         batch: all
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
-        algebra: all
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head, every_head_chooses_for_itself,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself,
+            every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
             strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
     """
 
     root_cause = "variant: variant configuration"
@@ -118,6 +131,10 @@ class TokensRepeatedForKvHeads(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        On 12 of 16 random cases it raises or gives NaN; on the others 0: the output of a first call in evaluation is right;
+            wrong: the returned weights, the output in training.
+
     Smallest case:
         Case(num_heads=2, num_kv_heads=1)
 
@@ -125,19 +142,26 @@ class TokensRepeatedForKvHeads(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
-        algebra: all
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head, every_head_chooses_for_itself,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
             strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "variant: variant configuration"
@@ -167,25 +191,36 @@ class ElementwiseScores(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        0.19, the median relative error of the output; on 10 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: all
-        rows: all
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        rows: no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
-        modes: all
+        derivatives: gradients_are_slopes_of_the_output
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            dropout_is_drawn_for_every_weight, training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "score: implementation"
@@ -216,16 +251,17 @@ class AveragedHeads(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.23, the median relative error of the output.
+
     Smallest case:
         Case(queries=2, num_heads=2)
 
     Killed by:
         reference: all
         rows: rows_sum_to_one
-        masking: empty_rows_are_as_declared
-        heads: a_head_is_a_layer_of_one_head
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        heads: a_head_is_a_layer_of_one_head, every_head_chooses_for_itself
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -257,6 +293,9 @@ class OnlyTheReturnedWeightsAveraged(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the returned weights.
+
     Smallest case:
         Case()
 
@@ -264,18 +303,25 @@ class OnlyTheReturnedWeightsAveraged(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads,
+            every_head_drops_for_itself
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
             strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: head interaction"
@@ -307,6 +353,9 @@ class WeightsTimesQueries(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        1.1, the median relative error of the output; on 13 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case()
 
@@ -314,18 +363,24 @@ class WeightsTimesQueries(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
             strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "score: implementation"
@@ -356,26 +411,35 @@ class TransposedWeights(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        0.7, the median relative error of the output; on 9 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: all
-        rows: all
+        rows: no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+            permuted_tokens_give_permuted_rows, any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "score: implementation"
@@ -412,6 +476,9 @@ class BatchAndTimeExchanged(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        1.1, the median relative error of the output; on 11 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case()
 
@@ -419,18 +486,24 @@ class BatchAndTimeExchanged(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: no_draw_is_the_evaluation, every_head_drops_for_itself
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
             strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"
@@ -464,6 +537,9 @@ class BatchAndHeadsExchanged(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        1.1, the median relative error of the output.
+
     Smallest case:
         Case(batch=2, num_heads=2)
 
@@ -473,10 +549,11 @@ class BatchAndHeadsExchanged(Fault):
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
         batch: a_sample_alone_gives_its_own_rows
-        heads: heads_may_be_permuted
+        heads: heads_may_be_permuted, each_query_head_reads_its_own_group
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: head interaction"

@@ -30,6 +30,20 @@ class ScaleLostInTheFallback(Fault):
     Seen in the wild:
         https://github.com/OpenNMT/CTranslate2/pull/123
         https://github.com/huggingface/transformers/pull/44397
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        modes: modes_agree_without_dropout, the_gradient_is_that_of_the_kept_weights
+        tools: vmap_is_a_loop
     """
 
     root_cause = "kernel: silent fallback"
@@ -60,6 +74,29 @@ class MaskForgottenByTheFallback(Fault):
         https://github.com/ByteDance-Seed/VeOmni/pull/1051
         https://github.com/AI-Hypercomputer/maxtext/issues/878
         https://github.com/AI4Bharat/IndicBERT/issues/20
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.57, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='full', encoding='additive')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: all
+        batch: padding_changes_nothing
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "kernel: silent fallback"
@@ -87,6 +124,29 @@ class MergeByTheAdviceOfTheError(Fault):
     Seen in the wild:
         https://github.com/meta-pytorch/opacus/pull/825
         https://github.com/pytorch/pytorch/issues/67651
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.92, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, num_heads=2, d_head=2)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, each_query_head_reads_its_own_group
+        dependence: every_visible_key_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter
+        precision: rounding_explains_the_error
+        graphs: all
     """
 
     root_cause = "kernel: silent fallback"
@@ -118,6 +178,21 @@ class ScaleByThePaddedWidth(Fault):
 
     Seen in the wild:
         https://github.com/ROCm/hip-ep/pull/621
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.056, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: feature constraints"
@@ -145,6 +220,22 @@ class OddWidthsInHalf(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/pull/176559
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        below 1e-4, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        masking: content_of_hidden_keys_is_irrelevant
+        heads: a_head_is_a_layer_of_one_head
+        algebra: a_shift_of_all_keys_changes_nothing
+        modes: modes_agree_without_dropout, training_returns_the_weights_before_dropout
     """
 
     root_cause = "kernel: feature constraints"
@@ -172,6 +263,23 @@ class TailOfTheWidthLeftOut(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/pull/169222
         https://github.com/flagos-ai/FlagGems/pull/898
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.22, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        heads: a_head_is_a_layer_of_one_head, every_head_chooses_for_itself
+        dependence: every_parameter_counts, a_nan_that_is_seen_comes_out
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        training: every_parameter_learns
     """
 
     root_cause = "kernel: feature constraints"
@@ -201,6 +309,18 @@ class MaskOnTheDefaultDevice(Fault):
 
     Seen in the wild:
         https://github.com/mlverse/torch/pull/1473
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(mask='is_causal')
+
+    Killed by:
+        devices: what_is_made_is_made_where_x_is
     """
 
     root_cause = "kernel: hardware incompatibility"
@@ -240,6 +360,24 @@ class ResultInKeptMemory(Fault):
     Seen in the wild:
         https://github.com/Blaizzy/mlx-vlm/pull/1143
         https://github.com/ml-explore/mlx-lm/issues/1699
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        algebra: values_enter_linearly
+        dependence: every_query_counts, every_visible_key_counts, every_visible_value_counts, every_parameter_counts
+        modes: training_projects_out_as_well
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself
+        contract: a_result_outlives_the_next_call
+        tools: vmap_is_a_loop
     """
 
     root_cause = "kernel: kernel memory"

@@ -51,6 +51,9 @@ class WrongSplitOrder(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.75, the median relative error of the output.
+
     Smallest case:
         Case(queries=2, num_heads=2)
 
@@ -58,16 +61,17 @@ class WrongSplitOrder(Fault):
         reference: all
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
-        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+            permuted_tokens_give_permuted_rows, any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights,
+            each_query_head_reads_its_own_group
         algebra: a_shift_of_all_keys_changes_nothing
-        dependence: every_visible_key_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: head interaction"
@@ -102,6 +106,9 @@ class MissingTranspose(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        1.9, the median relative error of the output; on 15 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(num_heads=2)
 
@@ -109,18 +116,24 @@ class MissingTranspose(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
             strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: head interaction"
@@ -151,6 +164,9 @@ class MissingContiguous(Fault):
     Symptom:
         Loud: it raises wherever it shows.
 
+    Severity:
+        No output: on all 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(queries=2, num_heads=2, d_head=2)
 
@@ -163,13 +179,18 @@ class MissingContiguous(Fault):
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            nothing_around_it_is_changed, a_second_call_gives_the_same, a_result_outlives_the_next_call,
+            mask_and_flag_are_for_one_call, one_layer_serves_all_sizes, a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"
@@ -202,6 +223,9 @@ class WrongMergeOrder(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.92, the median relative error of the output.
+
     Smallest case:
         Case(queries=2, num_heads=2)
 
@@ -209,15 +233,15 @@ class WrongMergeOrder(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        batch: all
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, each_query_head_reads_its_own_group
         dependence: every_visible_key_counts
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: head interaction"
@@ -251,25 +275,37 @@ class MaskShapeMismatch(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        0.48, the median relative error of the output; on 12 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(batch=2, mask='full')
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: all
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output,
+            outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
+            permuted_tokens_give_permuted_rows, any_key_may_come_first
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: all
-        dependence: all
+        heads: the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights,
+            each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
+        dependence: every_query_counts, every_visible_value_counts, a_nan_that_is_seen_comes_out
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            nothing_around_it_is_changed, a_second_call_gives_the_same, a_result_outlives_the_next_call,
+            mask_and_flag_are_for_one_call, one_layer_serves_all_sizes, a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            every_submodule_is_called, vmap_is_a_loop
+        training: every_parameter_learns
     """
 
     root_cause = "masking: mask application"
@@ -305,18 +341,22 @@ class SurplusProjectionBias(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.23, the median relative error of the output.
+
     Smallest case:
         Case()
 
     Killed by:
         reference: all
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights,
+            each_query_head_reads_its_own_group
+        algebra: values_enter_linearly, no_bias_and_zeros_give_zeros
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: parameters_are_those_of_the_formula
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: dynamic parameter registration"
@@ -356,21 +396,24 @@ class MaskWithoutQueryAxis(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.69, the median relative error of the output.
+
     Smallest case:
         Case(queries=2, mask='full', encoding='additive')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, outputs_stay_among_the_values
+        reference: weights_are_the_formula
+        rows: rows_sum_to_one
         symmetry: a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant
         causality: the_flag_means_its_mask
-        heads: grouped_heads_are_full_heads_with_repeated_weights
+        heads: each_query_head_reads_its_own_group
         dependence: every_query_counts, every_visible_key_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask generation"
@@ -403,26 +446,34 @@ class TransposedMask(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        0.63, the median relative error of the output; on 9 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(keys=2, mask='full')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: all
+        reference: weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, no_weight_is_negative, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+            permuted_tokens_give_permuted_rows, any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: all
         batch: all
-        heads: all
-        algebra: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
-        precision: all
+            nothing_around_it_is_changed, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
+        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "masking: mask application"
@@ -462,20 +513,24 @@ class MaskTiledOverHeads(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.49, the median relative error of the output.
+
     Smallest case:
         Case(batch=2, queries=2, num_heads=2, mask='padding')
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
         symmetry: permuted_keys_change_nothing
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
-        batch: all
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        training: every_parameter_learns
     """
 
     root_cause = "masking: mask application"

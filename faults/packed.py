@@ -42,6 +42,26 @@ class DocumentsIgnored(Fault, PackedAttention):
         https://github.com/NVIDIA/Megatron-LM/issues/415
         https://github.com/NVIDIA-NeMo/RL/issues/2105
         https://github.com/DeepOpt-com/WrinkleFree-Monorepo/issues/53
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.63, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='documents')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: no_gradient_flows_from_hidden_keys
+        algebra: values_enter_linearly
+        variants: packed_documents_are_documents_alone
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "kernel: feature constraints"
@@ -70,6 +90,24 @@ class DocumentsComparedInOrder(Fault, PackedAttention):
     Seen in the wild:
         https://github.com/huggingface/nanoVLM/pull/204
         https://github.com/alex-hh/profam/issues/495
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.53, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=3, mask='documents')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: no_gradient_flows_from_hidden_keys
+        variants: packed_documents_are_documents_alone
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask generation"
@@ -96,6 +134,28 @@ class DocumentsBeginOneTokenLate(Fault, PackedAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/pull/5298
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.47, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='documents')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: no_gradient_flows_from_hidden_keys
+        heads: each_query_head_reads_its_own_group
+        algebra: values_enter_linearly
+        dependence: every_visible_key_counts
+        variants: packed_documents_are_documents_alone
+        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        dropout: every_key_is_dropped_for_itself
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask generation"
@@ -120,6 +180,26 @@ class DocumentsOfTheFirstSample(Fault, PackedAttention):
 
     Seen in the wild:
         https://github.com/facebookresearch/xformers/issues/760
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.35, the median relative error of the output.
+
+    Smallest case:
+        Case(batch=2, queries=3, mask='documents')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        batch: a_sample_alone_gives_its_own_rows
+        heads: each_query_head_reads_its_own_group
+        dependence: every_visible_key_counts, every_parameter_counts
+        variants: packed_documents_are_documents_alone
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        training: every_parameter_learns
     """
 
     root_cause = "masking: dynamic mask"
@@ -146,6 +226,26 @@ class DocumentZeroTakenForPadding(Fault, PackedAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/47525
         https://github.com/dhlee347/pytorchic-bert/issues/10
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.62, the median relative error of the output.
+
+    Smallest case:
+        Case(mask='documents')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        heads: each_query_head_reads_its_own_group
+        dependence: every_visible_value_counts, every_parameter_counts
+        modes: dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself,
+            every_key_is_dropped_for_itself
+        tools: autocast_rounds_and_no_more
+        training: every_parameter_learns
     """
 
     root_cause = "masking: mask generation"
@@ -174,6 +274,27 @@ class DocumentsReplaceTheMask(Fault, PackedAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/issues/7039
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.76, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='documents+padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        algebra: values_enter_linearly
+        variants: packed_documents_are_documents_alone
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        tools: given_parameters_are_used, autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"
@@ -199,6 +320,27 @@ class MaskReplacesTheDocuments(Fault, PackedAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/46634
         https://github.com/fla-org/flash-linear-attention/pull/842
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.76, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='documents+padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: no_gradient_flows_from_hidden_keys
+        heads: the_output_is_the_sum_of_its_heads
+        algebra: values_enter_linearly
+        variants: packed_documents_are_documents_alone
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        tools: given_parameters_are_used, autocast_rounds_and_no_more
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -224,6 +366,23 @@ class CausalLostInDocuments(Fault, PackedAttention):
     Seen in the wild:
         https://github.com/huggingface/candle/pull/3632
         https://github.com/huggingface/transformers/pull/41966
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.16, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=3, mask='documents')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"

@@ -39,6 +39,25 @@ class PrefixUnderTheCausalFlag(Fault, PrefixAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/39389
         https://github.com/huggingface/transformers/pull/42820
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.38, the median relative error of the output.
+
+    Smallest case:
+        Case(batch=2, queries=3, mask='prefix')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, outputs_stay_among_the_values
+        heads: each_query_head_reads_its_own_group
+        dependence: every_visible_key_counts, every_parameter_counts
+        variants: a_prefix_sees_itself_both_ways
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        dropout: every_key_is_dropped_for_itself
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"
@@ -67,6 +86,23 @@ class PrefixSeesWhatFollows(Fault, PrefixAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/38080
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.38, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=4, mask='prefix')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        batch: a_sample_alone_gives_its_own_rows
+        variants: a_prefix_sees_itself_both_ways
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "masking: mask generation"
@@ -94,6 +130,22 @@ class PrefixOneTokenTooLong(Fault, PrefixAttention):
 
     Seen in the wild:
         https://github.com/bigscience-workshop/Megatron-DeepSpeed/pull/167
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.28, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=4, mask='prefix')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        variants: a_prefix_sees_itself_both_ways
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "masking: mask generation"
@@ -119,6 +171,26 @@ class PrefixOfTheFirstSample(Fault, PrefixAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/38080
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.33, the median relative error of the output.
+
+    Smallest case:
+        Case(batch=2, queries=3, mask='prefix')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        batch: a_sample_alone_gives_its_own_rows
+        heads: each_query_head_reads_its_own_group
+        dependence: every_parameter_counts
+        variants: a_prefix_sees_itself_both_ways
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        dropout: every_key_is_dropped_for_itself
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: dynamic mask"
@@ -144,6 +216,23 @@ class PrefixOpensTheWholeSequence(Fault, PrefixAttention):
 
     Seen in the wild:
         https://github.com/unslothai/unsloth-zoo/pull/963
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.42, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=4, mask='prefix')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        batch: a_sample_alone_gives_its_own_rows
+        variants: a_prefix_sees_itself_both_ways
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "masking: mask generation"
@@ -169,6 +258,25 @@ class PrefixReplacesTheMask(Fault, PrefixAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/issues/7039
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.69, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='prefix+padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"
@@ -194,6 +302,23 @@ class PrefixOpensItsPadding(Fault, PrefixAttention):
     Seen in the wild:
         https://github.com/WhereIsAI/BiLLM/issues/6
         https://github.com/huggingface/transformers/pull/46850
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.55, the median relative error of the output.
+
+    Smallest case:
+        Case(batch=2, queries=3, mask='prefix+padding')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys
+        heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "masking: mask application"

@@ -28,17 +28,22 @@ class InterleavedProjection(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        1, the median relative error of the output.
+
     Smallest case:
         Case(num_heads=2)
 
     Killed by:
         reference: all
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: all
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights,
+            each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: head interaction"
@@ -75,17 +80,23 @@ class ValuesFromTheKeyRows(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        1.3, the median relative error of the output.
+
     Smallest case:
         Case()
 
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        algebra: all
+        heads: each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly
         dependence: every_visible_value_counts, every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"
@@ -115,6 +126,9 @@ class KeysFromTheValueRows(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.41, the median relative error of the output.
+
     Smallest case:
         Case(queries=2)
 
@@ -123,8 +137,10 @@ class KeysFromTheValueRows(Fault):
         algebra: values_enter_linearly
         dependence: every_visible_key_counts, every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"
@@ -154,17 +170,22 @@ class SwappedKeysAndValues(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        1.2, the median relative error of the output.
+
     Smallest case:
         Case()
 
     Killed by:
         reference: all
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        algebra: all
+        heads: each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly
         dependence: every_visible_value_counts, every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: dimension"
@@ -196,25 +217,36 @@ class UntransposedWeight(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        0.76, the median relative error of the output; on 10 of 16 random cases it raises or gives NaN.
+
     Smallest case:
-        Case(d_head=2)
+        Case()
 
     Killed by:
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
-        heads: all
-        algebra: all
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head, every_head_chooses_for_itself,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing
         dependence: all
-        modes: all
-        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+        derivatives: gradients_are_slopes_of_the_output
+        modes: evaluation_ignores_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_share_of_dropped_weights_is_p, training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, strides_do_not_matter,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"
@@ -249,25 +281,36 @@ class QueriesFromTheContext(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        0.29, the median relative error of the output; on 12 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(keys=2)
 
     Killed by:
         reference: all
         rows: all
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more, vmap_is_a_loop
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"
@@ -296,25 +339,36 @@ class ContextIgnored(Fault):
     Symptom:
         Either: on some cases it raises, on others the result is silently wrong.
 
+    Severity:
+        1, the median relative error of the output; on 8 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(keys=1)
 
     Killed by:
         reference: all
         rows: all
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
-            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
-        precision: all
+        devices: what_is_made_is_made_where_x_is
+        precision: rounding_explains_the_error, finite_in_gives_finite_out
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more, vmap_is_a_loop
+        training: every_parameter_learns
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -343,16 +397,19 @@ class ContextOfEqualLengthIgnored(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        1.1, the median relative error of the output.
+
     Smallest case:
         Case(keys=1)
 
     Killed by:
-        reference: all
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output, outputs_stay_among_the_values
         causality: no_gradient_flows_from_hidden_keys
-        dependence: every_visible_key_counts, every_visible_value_counts
+        dependence: every_visible_key_counts, every_visible_value_counts, a_nan_that_is_seen_comes_out
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -386,16 +443,21 @@ class MissingOutProjection(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        1.3, the median relative error of the output.
+
     Smallest case:
         Case()
 
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        heads: the_output_is_the_sum_of_its_heads
         dependence: every_parameter_counts
         modes: training_projects_out_as_well
         precision: rounding_explains_the_error
+        tools: every_submodule_is_called, autocast_rounds_and_no_more
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: head interaction"
@@ -423,15 +485,19 @@ class TransposedOutProjection(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        1.1, the median relative error of the output.
+
     Smallest case:
-        Case(d_head=2)
+        Case()
 
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        heads: a_head_is_a_layer_of_one_head
         modes: training_projects_out_as_well
         precision: rounding_explains_the_error
+        tools: every_submodule_is_called
     """
 
     root_cause = "qkv projection: dimension"
@@ -461,6 +527,9 @@ class HalfHonouredBias(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.28, the median relative error of the output.
+
     Smallest case:
         Case()
 
@@ -469,12 +538,12 @@ class HalfHonouredBias(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         masking: empty_rows_are_as_declared
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
-            grouped_heads_are_full_heads_with_repeated_weights
-        algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: values_enter_linearly, no_bias_and_zeros_give_zeros
+        modes: dropout_drops_single_weights, training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights
         contract: parameters_are_those_of_the_formula
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: dynamic parameter registration"

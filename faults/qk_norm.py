@@ -43,6 +43,23 @@ class NormsNeverCalled(Fault, QKNormAttention):
 
     Seen in the wild:
         https://github.com/Cerebras/modelzoo/pull/85
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.23, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        dependence: every_parameter_counts
+        variants: qk_norm_bounds_the_scores
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: every_submodule_is_called
     """
 
     root_cause = "variant: variant configuration"
@@ -68,6 +85,21 @@ class NormWithoutItsWeight(Fault, QKNormAttention):
 
     Seen in the wild:
         https://github.com/lucidrains/x-transformers/issues/352
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.14, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        dependence: every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        tools: every_submodule_is_called
     """
 
     root_cause = "score: normalization"
@@ -93,6 +125,21 @@ class OneNormForBoth(Fault, QKNormAttention):
 
     Seen in the wild:
         https://github.com/Emmi-AI/noether/pull/214
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.13, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        dependence: every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        tools: every_submodule_is_called
     """
 
     root_cause = "qkv projection: head interaction"
@@ -119,6 +166,21 @@ class NormOverTheProjection(Fault, QKNormAttention):
         https://github.com/vllm-project/vllm-metal/issues/767
         https://github.com/EleutherAI/gpt-neox/pull/1367
         https://github.com/Alpha-VLLM/Lumina-T2X/issues/112
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.082, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: every_submodule_is_called
     """
 
     root_cause = "qkv projection: head interaction"
@@ -145,6 +207,37 @@ class KeyNormOfTheQuerysToken(Fault, QKNormAttention):
 
     Seen in the wild:
         https://github.com/ChristophReich1996/Swin-Transformer-V2/issues/1
+
+    Symptom:
+        Either: on some cases it raises, on others the result is silently wrong.
+
+    Severity:
+        0.071, the median relative error of the output; on 10 of 16 random cases it raises or gives NaN.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            any_key_may_come_first
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: all
+        batch: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights,
+            each_query_head_reads_its_own_group
+        algebra: values_enter_linearly, a_shift_of_the_mask_changes_nothing, no_bias_and_zeros_give_zeros
+        dependence: all
+        derivatives: gradients_are_slopes_of_the_output
+        variants: qk_norm_bounds_the_scores
+        modes: all
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+        tools: all
     """
 
     root_cause = "score: implementation"
@@ -171,6 +264,22 @@ class LayerNormForRootMeanSquare(Fault, QKNormAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/pull/1261
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.18, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        dependence: every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        tools: every_submodule_is_called
     """
 
     root_cause = "score: normalization"
@@ -198,6 +307,21 @@ class LengthForRootMeanSquare(Fault, QKNormAttention):
     Seen in the wild:
         https://github.com/meta-llama/llama-models/pull/320
         https://github.com/lucidrains/x-transformers/issues/24
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.15, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        dependence: every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        tools: every_submodule_is_called
     """
 
     root_cause = "score: normalization"
@@ -223,6 +347,20 @@ class EpsilonOutsideTheRoot(Fault, QKNormAttention):
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/364
         https://github.com/fla-org/flash-linear-attention/pull/508
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        below 1e-6, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        tools: every_submodule_is_called
     """
 
     root_cause = "score: normalization"
@@ -249,6 +387,21 @@ class EpsilonUnderTheSum(Fault, QKNormAttention):
 
     Seen in the wild:
         https://github.com/ml-explore/mlx-lm/pull/1624
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        below 1e-6, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: every_submodule_is_called
     """
 
     root_cause = "score: normalization"
@@ -277,6 +430,22 @@ class WeightAddedToOne(Fault, QKNormAttention):
         https://github.com/linkedin/Liger-Kernel/issues/74
         https://github.com/pytorch/executorch/pull/19901
         https://github.com/Blaizzy/mlx-vlm/pull/2111
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.26, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: qk_norm_bounds_the_scores
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        tools: every_submodule_is_called
     """
 
     root_cause = "variant: variant configuration"
@@ -302,6 +471,21 @@ class ScaledBeforeTheNorm(Fault, QKNormAttention):
 
     Seen in the wild:
         https://github.com/lucidrains/x-transformers/issues/190
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.11, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: qk_norm_bounds_the_scores
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"

@@ -48,6 +48,20 @@ class DistanceTheOtherWay(Fault, RelativeBiasAttention):
 
     Seen in the wild:
         https://github.com/nntrainer/nntrainer/pull/3982
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.17, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', placing='relative_bias')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: relative position"
@@ -74,6 +88,19 @@ class BucketsRounded(Fault, RelativeBiasAttention):
 
     Seen in the wild:
         https://github.com/lucidrains/x-transformers/pull/10
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.061, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=4, mask='is_causal', placing='relative_bias')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "positional encoding: indexing"
@@ -103,6 +130,20 @@ class FarIsTheLength(Fault, RelativeBiasAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA/TensorRT/issues/3370
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0 in the median, 0.17 at most, the relative error of the output.
+
+    Smallest case:
+        Case(queries=4, mask='is_causal', placing='relative_bias')
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights
+        graphs: an_exported_layer_is_the_layer
     """
 
     root_cause = "positional encoding: interpolation"
@@ -134,6 +175,23 @@ class TableReadByAView(Fault, RelativeBiasAttention):
 
     Seen in the wild:
         https://github.com/nntrainer/nntrainer/pull/3982
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.31, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, num_heads=2, mask='is_causal', placing='relative_bias')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        heads: heads_may_be_permuted
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: dimension"
@@ -161,6 +219,19 @@ class BiasDividedWithTheScores(Fault, RelativeBiasAttention):
     Seen in the wild:
         https://github.com/NVIDIA/OpenSeq2Seq/pull/76
         https://github.com/tenstorrent/tt-metal/pull/56406
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.078, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=2, mask='is_causal', placing='relative_bias')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "score: normalization"

@@ -42,6 +42,20 @@ class InterleavingIgnored(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/huggingface/nanotron/pull/427
         https://github.com/ggml-org/llama.cpp/pull/22611
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.14, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary_interleaved', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -68,6 +82,20 @@ class NeighboursForHalves(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/ggml-org/llama.cpp/pull/3364
         https://github.com/ggml-org/llama.cpp/issues/2376
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.1, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -95,6 +123,22 @@ class AnglesForTheOtherPairing(Fault, RotaryAttention):
         https://github.com/facebookresearch/vjepa2/pull/15
         https://github.com/raiyanyahya/how-to-train-your-gpt/issues/6
         https://github.com/xiangking/ark-nlp/issues/47
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.18, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart,
+            left_padding_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: relative position"
@@ -127,6 +171,20 @@ class TurnedTheOtherWay(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/karpathy/nanochat/pull/489
         https://github.com/trymirai/lalamo/pull/268
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.15, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: relative position"
@@ -155,6 +213,22 @@ class TurnedByTheHead(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/mlfoundations/open_lm/issues/4
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.16, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        positions: position_zero_changes_nothing, one_position_for_all_is_none, every_position_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: indexing"
@@ -180,6 +254,21 @@ class QueriesNotTurned(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/vllm-project/vllm-omni/pull/3828
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.12, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: relative position"
@@ -204,6 +293,21 @@ class KeysTurnedBackwards(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/30900
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.18, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: relative position"
@@ -229,6 +333,23 @@ class ValuesTurnedToo(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/lucidrains/x-transformers/issues/182
         https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/251
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.53, the median relative error of the output.
+
+    Smallest case:
+        Case(d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        heads: each_query_head_reads_its_own_group
+        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: relative position"
@@ -253,6 +374,20 @@ class PositionsGivenAreIgnored(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/29583
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0 in the median, 0.48 at most, the relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula
+        positions: position_zero_changes_nothing, one_position_for_all_is_none, every_position_counts
+        modes: dropout_drops_single_weights
     """
 
     root_cause = "positional encoding: indexing"
@@ -277,6 +412,21 @@ class OneRowOfPositions(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/unslothai/unsloth/pull/4078
         https://github.com/NVIDIA/TransformerEngine/pull/536
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.067, the median relative error of the output.
+
+    Smallest case:
+        Case(batch=2, queries=3, d_head=6, placing='rotary', rotary_width=4, positions='given')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        batch: a_sample_alone_gives_its_own_rows
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: indexing"
@@ -305,6 +455,19 @@ class TableKeptByLength(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/lucidrains/rotary-embedding-torch/issues/11
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        batch: a_sample_alone_gives_its_own_rows
+        positions: every_position_counts
     """
 
     root_cause = "positional encoding: indexing"
@@ -332,6 +495,20 @@ class PartialWidthDropped(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/InternLM/lmdeploy/pull/3861
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.072, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -356,6 +533,36 @@ class FrequenciesOfTheWholeHead(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/48630
+
+    Symptom:
+        Either: on some cases it raises, on others the result is silently wrong.
+
+    Severity:
+        0.28, the median relative error of the output; on 5 of 16 random cases it raises or gives NaN.
+
+    Smallest case:
+        Case(d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads
+        algebra: values_enter_linearly
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts, a_nan_that_is_seen_comes_out
+        derivatives: gradients_are_slopes_of_the_output
+        positions: a_shift_of_all_positions_changes_nothing, positions_are_counted_if_none_are_given,
+            position_zero_changes_nothing, one_position_for_all_is_none, every_position_counts
+        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
+            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        dropout: every_key_is_dropped_for_itself
+        contract: a_batch_of_none_works, a_state_dict_carries_everything
+        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_saved_layer_comes_back, every_submodule_is_called,
+            autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: dimension"
@@ -381,6 +588,19 @@ class FrequenciesForTheWidthOfAHead(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/pie-project/pie/issues/602
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.0037, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "positional encoding: interpolation"
@@ -407,6 +627,20 @@ class ExponentWithoutTheTwo(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/rasbt/LLMs-from-scratch/issues/410
         https://github.com/hkproj/pytorch-llama/issues/3
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.01, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: interpolation"
@@ -432,6 +666,20 @@ class PositionDividedByTheFrequency(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/xlite-dev/LeetCUDA/issues/289
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.056, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: interpolation"
@@ -458,6 +706,21 @@ class FrequenciesLeftAtZero(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/pytorch/executorch/pull/19627
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.11, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: every_position_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "qkv projection: parameter initialization"
@@ -483,6 +746,20 @@ class FrequenciesInHalf(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/25681
         https://github.com/Modalities/modalities/pull/462
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        below 1e-5, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: numerical precision"
@@ -507,6 +784,18 @@ class PositionsInHalf(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/29285
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4)
+
+    Killed by:
+        positions: far_out_positions_are_told_apart
     """
 
     root_cause = "kernel: numerical precision"
@@ -534,6 +823,20 @@ class StretchForgotten(Fault, RotaryAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/32330
         https://github.com/unslothai/unsloth/pull/6197
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.12, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4, stretch=4.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: interpolation"
@@ -559,6 +862,20 @@ class BaseStretchedForPositions(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/vllm-project/vllm/issues/3488
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.13, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4, stretch=4.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: interpolation"
@@ -587,6 +904,21 @@ class KeysNotStretched(Fault, RotaryAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/33129
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.15, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=6, placing='rotary', rotary_width=4, stretch=4.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: interpolation"

@@ -25,6 +25,22 @@ class SinkInEveryScore(Fault, SinkAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/41083
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.5, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        dependence: every_parameter_counts
+        variants: sinks_take_their_share
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: feature constraints"
@@ -50,6 +66,24 @@ class SinkOnTheFirstKey(Fault, SinkAttention):
 
     Seen in the wild:
         https://github.com/vllm-project/vllm/pull/49815
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.5, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        symmetry: permuted_tokens_give_permuted_rows, any_key_may_come_first
+        batch: padding_changes_nothing
+        dependence: every_parameter_counts
+        variants: sinks_take_their_share, a_sink_is_a_score_like_any_other
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -77,6 +111,22 @@ class SinkOfTheGroup(Fault, SinkAttention):
     Seen in the wild:
         https://github.com/sgl-project/sgl-kernel-xpu/pull/254
         https://github.com/Dao-AILab/flash-attention/pull/2752
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.18, the median relative error of the output.
+
+    Smallest case:
+        Case(num_heads=2, num_kv_heads=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        variants: sinks_take_their_share
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: kernel memory"
@@ -105,6 +155,38 @@ class SinkAlongTheQueries(Fault, SinkAttention):
 
     Seen in the wild:
         https://github.com/sgl-project/sgl-kernel-xpu/pull/254
+
+    Symptom:
+        Either: on some cases it raises, on others the result is silently wrong.
+
+    Severity:
+        0.22, the median relative error of the output; on 13 of 16 random cases it raises or gives NaN.
+
+    Smallest case:
+        Case(num_heads=2)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output
+        symmetry: all
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        causality: all
+        batch: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly, no_bias_and_zeros_give_zeros
+        dependence: all
+        derivatives: gradients_are_slopes_of_the_output
+        variants: sinks_take_their_share, a_sink_is_a_score_like_any_other
+        modes: all
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
+        precision: all
+        tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "qkv projection: dimension"
@@ -132,6 +214,21 @@ class SinkBesideTheMaximum(Fault, SinkAttention):
     Seen in the wild:
         https://github.com/Dao-AILab/flash-attention/pull/2752
         https://github.com/fla-org/flash-linear-attention/pull/831
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.3, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: a_sink_is_a_score_like_any_other
+        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -158,6 +255,21 @@ class SinkInBaseTwo(Fault, SinkAttention):
 
     Seen in the wild:
         https://github.com/ROCm/rocm-libraries/pull/12229
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.074, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: sinks_take_their_share, a_sink_is_a_score_like_any_other
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -183,6 +295,21 @@ class SinkCountedTwice(Fault, SinkAttention):
 
     Seen in the wild:
         https://github.com/ROCm/rocm-libraries/pull/12229
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.16, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: sinks_take_their_share
+        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: normalization"
@@ -210,6 +337,19 @@ class SinksNotTrained(Fault, SinkAttention):
     Seen in the wild:
         https://github.com/Dao-AILab/flash-attention/issues/1973
         https://github.com/ISEEKYAN/Megatron-LM/pull/205
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
     """
 
     root_cause = "kernel: feature constraints"
@@ -236,6 +376,20 @@ class SinkShareTakenForAConstant(Fault, SinkAttention):
 
     Seen in the wild:
         https://github.com/pytorch/torchtitan/pull/4796
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: gradients_are_those_of_the_formula
+        derivatives: gradients_are_slopes_of_the_output
+        modes: the_gradient_is_that_of_the_kept_weights
     """
 
     root_cause = "kernel: feature constraints"

@@ -26,6 +26,26 @@ class CapAfterTheMask(Fault, SoftCapAttention):
         https://github.com/onnx/onnx/issues/7865
         https://github.com/flashinfer-ai/flashinfer/pull/350
         https://github.com/Dao-AILab/flash-attention/pull/1025
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.24, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='full', encoding='additive', soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: padding_changes_nothing
+        algebra: a_shift_of_the_mask_changes_nothing, a_bias_multiplies_the_odds
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "masking: mask application"
@@ -57,6 +77,21 @@ class CapNeverApplied(Fault, SoftCapAttention):
         https://github.com/ml-explore/mlx-swift-examples/pull/99
         https://github.com/vllm-project/vllm/pull/7022
         https://github.com/sgl-project/sgl-kernel-xpu/pull/491
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.13, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: the_soft_cap_bounds_the_odds
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: feature constraints"
@@ -81,6 +116,21 @@ class CapLostInEvaluation(Fault, SoftCapAttention):
 
     Seen in the wild:
         https://github.com/kekzl/imp/pull/688
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.13, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: the_soft_cap_bounds_the_odds
+        modes: modes_agree_without_dropout, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: silent fallback"
@@ -105,6 +155,21 @@ class CapTimesTheScore(Fault, SoftCapAttention):
 
     Seen in the wild:
         https://github.com/unslothai/unsloth-zoo/pull/593
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.3, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        variants: the_soft_cap_bounds_the_odds
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -129,6 +194,20 @@ class CapOnlyBehindTheTanh(Fault, SoftCapAttention):
 
     Seen in the wild:
         https://github.com/Dao-AILab/flash-attention/issues/1181
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.031, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -153,6 +232,20 @@ class CapBeforeTheScale(Fault, SoftCapAttention):
 
     Seen in the wild:
         https://github.com/huggingface/trl/pull/5691
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.034, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=2, soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -178,6 +271,20 @@ class CapInBaseTwo(Fault, SoftCapAttention):
     Seen in the wild:
         https://github.com/sgl-project/sgl-kernel-xpu/pull/491
         https://github.com/Dao-AILab/flash-attention/pull/1025
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.023, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -203,6 +310,20 @@ class CapTwice(Fault, SoftCapAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/4645
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.019, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, soft_cap=2.0)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"

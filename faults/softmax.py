@@ -34,20 +34,24 @@ class SoftmaxOverQueries(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.58, the median relative error of the output; on 4 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         symmetry: a_query_alone_gives_its_own_row
-        masking: hidden_keys_can_be_deleted
-        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
-        algebra: a_shift_of_all_keys_changes_nothing
+        heads: each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, no_bias_and_zeros_give_zeros
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+            the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "score: normalization"
@@ -82,22 +86,24 @@ class SoftmaxOverHeads(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.63, the median relative error of the output; on 10 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(num_heads=2)
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
-            outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
-        heads: a_head_is_a_layer_of_one_head
-        algebra: a_shift_of_all_keys_changes_nothing
+        heads: a_head_is_a_layer_of_one_head, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, no_bias_and_zeros_give_zeros
         dependence: every_visible_key_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        precision: all
+            the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "score: normalization"
@@ -127,6 +133,9 @@ class SoftmaxOverTheBatch(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.57, the median relative error of the output; on 9 of 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case(queries=2)
 
@@ -134,13 +143,15 @@ class SoftmaxOverTheBatch(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
-        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
+        heads: every_head_chooses_for_itself, each_query_head_reads_its_own_group
         algebra: a_shift_of_all_keys_changes_nothing
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+            the_gradient_is_that_of_the_kept_weights
         precision: all
+        tools: autocast_rounds_and_no_more
+        training: every_parameter_learns
     """
 
     root_cause = "score: normalization"
@@ -171,6 +182,9 @@ class SoftmaxWithoutMaximum(Fault):
 
     Symptom:
         Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output in a coarser dtype or for large scores.
 
     Smallest case:
         Case(score_scale=30.0)
@@ -211,14 +225,18 @@ class HalfPrecisionSoftmax(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        below 0.001, the median relative error of the output.
+
     Smallest case:
         Case(queries=2)
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
-        algebra: a_shift_of_all_keys_changes_nothing
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        rows: rows_sum_to_one, constant_values_come_back
+        heads: each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -251,6 +269,9 @@ class SinglePrecisionSoftmax(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        below 1e-7, the median relative error of the output.
+
     Smallest case:
         Case(queries=2)
 
@@ -258,8 +279,10 @@ class SinglePrecisionSoftmax(Fault):
         reference: all
         rows: rows_sum_to_one, constant_values_come_back
         symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
-        algebra: a_shift_of_all_keys_changes_nothing
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        heads: each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing
+        derivatives: gradients_are_slopes_of_the_output
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -291,6 +314,9 @@ class SoftmaxNotCastBack(Fault):
     Symptom:
         Loud: it raises wherever it shows.
 
+    Severity:
+        No output: on all 16 random cases it raises or gives NaN.
+
     Smallest case:
         Case()
 
@@ -298,18 +324,26 @@ class SoftmaxNotCastBack(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
-            empty_rows_are_as_declared, empty_rows_harm_no_gradient
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
+        derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads,
+            every_head_drops_for_itself
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
             strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
+        devices: what_is_made_is_made_where_x_is
         precision: all
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            every_submodule_is_called, vmap_is_a_loop
+        training: every_parameter_learns
     """
 
     root_cause = "score: precision handling"

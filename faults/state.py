@@ -30,23 +30,31 @@ class InputChangedInPlace(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient, what was passed in.
+
     Smallest case:
         Case()
 
     Killed by:
         reference: gradients_are_those_of_the_formula
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows,
+        symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows, any_key_may_come_first,
             self_attention_is_attention_to_oneself
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
-        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
-        heads: all
-        algebra: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing
+        derivatives: gradients_are_slopes_of_the_output
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
-        contract: nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        contract: nothing_passed_in_is_changed, a_second_call_gives_the_same, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more
+        training: every_parameter_learns
     """
 
     root_cause = "kernel: kernel memory"
@@ -77,6 +85,9 @@ class MaskChangedInPlace(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the gradient, what was passed in.
+
     Smallest case:
         Case(queries=2, mask='causal+padding', encoding='additive')
 
@@ -85,14 +96,18 @@ class MaskChangedInPlace(Fault):
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
         masking: a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
-        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: a_sample_alone_gives_its_own_rows
-        heads: all
-        algebra: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly
+        derivatives: gradients_are_slopes_of_the_output
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            the_gradient_is_that_of_the_kept_weights
-        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes
+            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "masking: dynamic mask"
@@ -136,23 +151,28 @@ class MaskInvertedInPlace(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: what was passed in.
+
     Smallest case:
         Case(mask='full')
 
     Killed by:
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
-        causality: the_future_does_not_change_the_past
+        causality: a_prefix_gives_the_first_rows
         batch: a_sample_alone_gives_its_own_rows
-        heads: all
-        algebra: all
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: strides_do_not_matter, nothing_passed_in_is_changed, a_second_call_gives_the_same, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
         precision: rounding_explains_the_error
+        tools: given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back, vmap_is_a_loop
     """
 
     root_cause = "masking: dynamic mask"
@@ -199,20 +219,25 @@ class ScaleAccumulates(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output of a later call.
+
     Smallest case:
         Case(queries=2, d_head=2)
 
     Killed by:
         symmetry: all
-        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
-        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
-        algebra: all
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
         contract: strides_do_not_matter, a_second_call_gives_the_same, one_layer_serves_all_sizes, a_state_dict_carries_everything
-        precision: rounding_explains_the_error
+        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
+            vmap_is_a_loop
     """
 
     root_cause = "score: implementation"
@@ -244,14 +269,17 @@ class MaskRemembered(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output of a later call.
+
     Smallest case:
         Case(queries=2, mask='causal')
 
     Killed by:
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
-            permuted_tokens_give_permuted_rows
+            permuted_tokens_give_permuted_rows, any_key_may_come_first
         batch: a_sample_alone_gives_its_own_rows
-        heads: a_head_is_a_layer_of_one_head
+        derivatives: gradients_are_slopes_of_the_output
         contract: a_second_call_gives_the_same
     """
 
@@ -286,18 +314,22 @@ class KeysRemembered(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the output of a later call.
+
     Smallest case:
         Case(keys=1)
 
     Killed by:
-        symmetry: permuted_keys_change_nothing
-        masking: hidden_keys_can_be_deleted
+        symmetry: permuted_keys_change_nothing, any_key_may_come_first
         causality: a_prefix_gives_the_first_rows
         batch: all
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        heads: a_head_is_a_layer_of_one_head
         algebra: values_enter_linearly
-        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts, a_nan_that_is_seen_comes_out
+        derivatives: gradients_are_slopes_of_the_output
         modes: the_gradient_is_that_of_the_kept_weights
+        tools: given_parameters_are_used
     """
 
     root_cause = "kv cache: invalidation"
@@ -336,21 +368,25 @@ class StridesIgnored(Fault):
     Symptom:
         Silent: nothing is raised, the result is wrong.
 
+    Severity:
+        0.99, the median relative error of the output.
+
     Smallest case:
         Case(d_head=2, layout='strided')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        reference: output_is_the_formula, weights_are_the_formula
         rows: weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: all
+        symmetry: permuted_keys_change_nothing, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows,
+            self_attention_is_attention_to_oneself
         masking: content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
-        dependence: every_visible_key_counts, every_visible_value_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
+        dependence: a_nan_that_is_seen_comes_out
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "kernel: kernel memory"

@@ -25,6 +25,30 @@ class HiddenFirstKeyNan(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/127055
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        On 12 of 16 random cases it raises or gives NaN; on the others 0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(queries=2, mask='causal')
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
+            outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows, any_key_may_come_first
+        causality: no_gradient_flows_from_hidden_keys
+        batch: padding_changes_nothing
+        heads: each_query_head_reads_its_own_group
+        algebra: no_bias_and_zeros_give_zeros
+        derivatives: gradients_are_slopes_of_the_output
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        precision: all
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "kernel: numerical precision"
@@ -58,6 +82,25 @@ class ScaleAgainForEveryKey(Fault):
 
     Seen in the wild:
         https://github.com/flagos-ai/FlagGems/pull/424
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.11, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, d_head=2)
+
+    Killed by:
+        reference: all
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows, any_key_may_come_first
+        batch: padding_changes_nothing
+        heads: a_head_is_a_layer_of_one_head
+        algebra: a_shift_of_all_keys_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -86,6 +129,21 @@ class PowersOfTwo(Fault):
 
     Seen in the wild:
         https://github.com/iree-org/iree-turbine/pull/480
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.071, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2)
+
+    Killed by:
+        reference: all
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "score: implementation"
@@ -113,6 +171,18 @@ class MaximumOverHiddenKeys(Fault):
 
     Seen in the wild:
         https://github.com/abisee/pointer-generator/issues/88
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(queries=3, mask='causal')
+
+    Killed by:
+        masking: content_of_hidden_keys_is_irrelevant
     """
 
     root_cause = "kernel: numerical precision"
@@ -143,6 +213,18 @@ class NanTakenForAnEmptyRow(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/141128
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(keys=2)
+
+    Killed by:
+        dependence: a_nan_that_is_seen_comes_out
     """
 
     root_cause = "kernel: numerical precision"

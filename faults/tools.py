@@ -29,6 +29,18 @@ class OutProjectionBypassed(Fault):
         https://github.com/pytorch/pytorch/issues/78109
         https://github.com/Baijiong-Lin/LoRA-Torch/issues/3
         https://github.com/huggingface/peft/issues/761
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        tools: every_submodule_is_called
     """
 
     root_cause = "qkv projection: dynamic parameter registration"
@@ -54,6 +66,28 @@ class WeightsBoundInTheConstructor(Fault):
     Seen in the wild:
         https://github.com/Baijiong-Lin/LoRA-Torch/issues/3
         https://github.com/helicalAI/helical/pull/405
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        1.1, the median relative error of the output.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        masking: empty_rows_are_as_declared
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
+        algebra: values_enter_linearly
+        dependence: every_parameter_counts
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: given_parameters_are_used, every_submodule_is_called, autocast_rounds_and_no_more
     """
 
     root_cause = "qkv projection: dynamic parameter registration"
@@ -80,6 +114,18 @@ class ClosureOverTheOriginal(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/91435
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        tools: a_copy_stands_alone, a_saved_layer_comes_back
     """
 
     root_cause = "qkv projection: dynamic parameter registration"
@@ -107,6 +153,18 @@ class KvHeadsForgottenOnLoading(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/91435
         https://github.com/pytorch/pytorch/issues/51662
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(num_heads=4, num_kv_heads=2)
+
+    Killed by:
+        tools: a_copy_stands_alone, a_saved_layer_comes_back
     """
 
     root_cause = "variant: variant configuration"
@@ -132,6 +190,18 @@ class CacheGrowsInRecomputation(Fault):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/28056
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        tools: checkpointing_changes_nothing
     """
 
     root_cause = "kv cache: update synchronization"
@@ -164,6 +234,18 @@ class ContextAccumulatedInPlace(Fault):
     Seen in the wild:
         https://github.com/kohya-ss/musubi-tuner/pull/1037
         https://github.com/tensorflow/addons/pull/2253
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "score: precision handling"
@@ -192,6 +274,18 @@ class NoEmptyRowsInAGraph(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/179287
         https://github.com/pytorch/TensorRT/issues/3823
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        graphs: all
     """
 
     root_cause = "kernel: silent fallback"
@@ -219,6 +313,18 @@ class HeadsStartAlike(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/57117
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(num_heads=2)
+
+    Killed by:
+        training: projections_start_apart
     """
 
     root_cause = "qkv projection: parameter initialization"
@@ -247,6 +353,18 @@ class ValuesNotInitialised(Fault):
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/57117
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case()
+
+    Killed by:
+        training: projections_start_apart
     """
 
     root_cause = "qkv projection: parameter initialization"

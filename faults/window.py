@@ -51,6 +51,26 @@ class WindowOneTooWide(Fault, WindowAttention):
         https://github.com/huggingface/transformers/issues/39408
         https://github.com/huggingface/transformers/issues/29623
         https://github.com/apple/axlearn/pull/1009
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.52, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', window=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys
+        heads: a_head_is_a_layer_of_one_head
+        variants: the_window_ends_where_it_says
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: vmap_is_a_loop
     """
 
     root_cause = "masking: mask generation"
@@ -78,6 +98,27 @@ class WindowOneTooNarrow(Fault, WindowAttention):
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/29623
         https://github.com/ml-explore/mlx-lm/pull/390
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.84, the median relative error of the output.
+
+    Smallest case:
+        Case(mask='is_causal', window=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one, outputs_stay_among_the_values
+        heads: each_query_head_reads_its_own_group
+        dependence: every_visible_value_counts, every_parameter_counts
+        variants: the_window_ends_where_it_says
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself,
+            every_key_is_dropped_for_itself
+        precision: rounding_explains_the_error
+        training: every_parameter_learns
     """
 
     root_cause = "masking: mask generation"
@@ -105,6 +146,23 @@ class WindowCentredOnTheQuery(Fault, WindowAttention):
     Seen in the wild:
         https://github.com/Dao-AILab/flash-attention/issues/576
         https://github.com/keras-team/keras/pull/22814
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.38, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=3, mask='is_causal', window=3)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: rows_sum_to_one
+        dependence: every_visible_value_counts, every_parameter_counts
+        variants: the_window_ends_where_it_says
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: variant configuration"
@@ -134,6 +192,26 @@ class WindowOfOneTakenForNone(Fault, WindowAttention):
     Seen in the wild:
         https://github.com/Dao-AILab/flash-attention/issues/2574
         https://github.com/unslothai/unsloth/pull/8253
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.65, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', window=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        variants: the_window_ends_where_it_says
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -161,6 +239,25 @@ class WindowOpenToTheRight(Fault, WindowAttention):
 
     Seen in the wild:
         https://github.com/jax-ml/jax/pull/39576
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.55, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', window=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows
+        algebra: values_enter_linearly
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: vmap_is_a_loop
     """
 
     root_cause = "masking: mask generation"
@@ -194,6 +291,27 @@ class WindowReplacesTheMask(Fault, WindowAttention):
 
     Seen in the wild:
         https://github.com/NVIDIA/Megatron-LM/issues/7039
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.56, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal+padding', window=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output
+        masking: empty_rows_are_as_declared
+        causality: a_prefix_gives_the_first_rows
+        heads: grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        positions: left_padding_changes_nothing
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "masking: mask application"
@@ -221,6 +339,23 @@ class WindowOnlyWithAMask(Fault, WindowAttention):
     Seen in the wild:
         https://github.com/jax-ml/jax/issues/32300
         https://github.com/huggingface/transformers/pull/35691
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.5, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', window=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
+        variants: the_window_ends_where_it_says
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "variant: dynamic dispatch"
@@ -247,6 +382,29 @@ class WindowOrTheMask(Fault, WindowAttention):
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/46850
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0.72, the median relative error of the output.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal+padding', window=1)
+
+    Killed by:
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
+        derivatives: gradients_are_slopes_of_the_output
+        positions: left_padding_changes_nothing
+        variants: the_window_ends_where_it_says
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "masking: mask application"
@@ -286,6 +444,20 @@ class WindowLostInTraining(Fault, WindowAttention):
 
     Seen in the wild:
         https://github.com/unslothai/unsloth/pull/8253
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right; wrong: the weights returned in training, the output in training.
+
+    Smallest case:
+        Case(queries=2, mask='is_causal', window=1)
+
+    Killed by:
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights,
+            training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: silent fallback"
