@@ -292,7 +292,8 @@ class Supports:
 
     @property
     def fine_dtype(self) -> bool:
-        return self.precision(getattr(torch, self.dtypes[0])) in (torch.float64, torch.float32)
+        fine = (torch.float64,) if self.qk_norm else (torch.float64, torch.float32)  # normalised, a head turns sharply near 0
+        return self.precision(getattr(torch, self.dtypes[0])) in fine
 
     @property
     def double_precision(self) -> bool:

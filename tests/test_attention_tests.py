@@ -95,11 +95,11 @@ def test_the_loaded_profile_decides_how_many_cases(tmp_path: Path) -> None:
         "        return super().forward(x, mask)\n"
         "test_own = attention_tests(Counts)\n"
         "calls.clear()\n"
-        "def test_counted():\n"
+        "def test_how_many_calls():\n"
         "    assert len(calls) == 3\n"
     )
-    _, outcomes = run(suite(tmp_path, ""), "-k", "counted or contract-the_result")
-    assert outcomes == ["test_own[contract-the_result_has_the_shape_of_the_question] PASSED", "test_counted PASSED"]
+    _, outcomes = run(suite(tmp_path, ""), "-k", "how_many_calls or contract-the_result")
+    assert outcomes == ["test_own[contract-the_result_has_the_shape_of_the_question] PASSED", "test_how_many_calls PASSED"]
 
 
 def test_without_a_mask_it_warns() -> None:

@@ -231,7 +231,7 @@ class ByHead(nn.Module):
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
         for name in ("q", "k", "v"):
-            setattr(self, name, nn.Parameter(torch.randn(num_heads, d_model, d_model // num_heads)))
+            setattr(self, name, nn.Parameter(torch.randn(num_heads, d_model, d_model // num_heads) / d_model**0.5))
         self.o = nn.Parameter(torch.randn(num_heads, d_model // num_heads, d_model))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
