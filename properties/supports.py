@@ -259,6 +259,10 @@ class Supports:
         return not self.positions
 
     @property
+    def all_read(self) -> bool:
+        return self.loads_weights or self.unordered  # a table of positions is read at some of its rows only
+
+    @property
     def whole_rows(self) -> bool:
         return not self.sinks
 
@@ -375,6 +379,7 @@ _LACKS = {
     "unordered": "where a token stands matters to it",
     "ordered": "where a token stands does not matter to it",
     "known_positions": "where a token stands matters to it, and how is not declared",
+    "all_read": "which of its parameters a call reads is not known",
     "whole_rows": "its sinks take a share of every row",
     "plain_scores": "its scores are more than products of queries and keys",
     "windowed": "it has no window",

@@ -112,7 +112,7 @@ def test_it_stays_in_its_dtype(dtype: torch.dtype) -> None:
 
 
 def test_there_is_no_distance_to_another_sequence() -> None:
-    with pytest.raises(TypeError, match=re.escape("forward() got an unexpected keyword argument 'context'")):
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'context'"):
         attention()(tokens(), context=tokens())
 
 

@@ -167,7 +167,7 @@ def test_buckets_at_the_edge_are_not(buckets: int, far: int) -> None:
 
 
 def test_there_is_no_distance_to_another_sequence() -> None:
-    with pytest.raises(TypeError, match=re.escape("forward() got an unexpected keyword argument 'context'")):
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'context'"):
         attention()(tokens(), context=tokens())
 
 

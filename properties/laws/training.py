@@ -44,7 +44,7 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
 def _carried(loaded: LoadedModule, weights: Weights, known: bool) -> Mapping[str, Tensor]:
     """Where in each parameter there are weights that something has to reach.
 
-    Of a black box, everywhere; but if one of its matrices is zero, as some are at first, it may well keep gradients from others.
+    Of a black box, everywhere; but where rows of a matrix are zero, as some are at first, they may keep gradients from others.
     """
     if known:
         ones = weights.map(torch.ones_like)
@@ -53,7 +53,7 @@ def _carried(loaded: LoadedModule, weights: Weights, known: bool) -> Mapping[str
         )  # some of its rows are for distances that are not here
         return loaded.parameters(replace(ones, table=table))
     own = dict(loaded.module.named_parameters())
-    if any(not parameter.any() for parameter in own.values() if parameter.dim() > 1):
+    if any((parameter.flatten(1) == 0).all(1).any() for parameter in own.values() if parameter.dim() > 1):
         return {}
     return {name: torch.ones_like(parameter) for name, parameter in own.items()}
 
@@ -146,7 +146,7 @@ def _as_built(module: LoadedModule, like: Weights) -> Weights | None:
 
 
 PROPERTIES = (
-    Property(law=every_parameter_learns, needs=("module", "known_positions", "gradients")),
+    Property(law=every_parameter_learns, needs=("module", "all_read", "gradients")),
     Property(law=projections_start_apart, needs=("module", "initialises", "loads_weights")),
     Property(law=scores_start_in_reach, needs=("module", "initialises", "loads_weights", "any_heads")),
     Property(law=a_reset_reaches_every_parameter, needs=("module", "initialises")),
