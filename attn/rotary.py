@@ -65,10 +65,10 @@ class RotaryAttention(MultiHeadAttention):
         return self.base ** (-even / self.rotary_width)
 
     def angles(self, positions: Tensor) -> Tensor:
-        """`[T]` or `[B, T]` -> `[1 or B, 1, T, rotary_width/2]`, the same for every head."""
+        """`[T]` or `[B, T]` -> `[1, T, rotary_width/2]` or `[B, 1, T, rotary_width/2]`, the same for every head."""
         places = positions.to(torch.float64) / self.stretch  # in bfloat16, 257 would be 256
         angles = places[..., None] * self.frequencies(positions.device)
-        return angles.view(-1, 1, *angles.shape[-2:])
+        return angles.unsqueeze(-3)
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Turn the pairs of the first features of every head, `[B, h, T, d_head]`."""

@@ -96,7 +96,7 @@ class PositionsEndAtTheWindow(Fault, DecoderAttention):
     root_cause = "kv cache: cache position"
 
     def count(self, tokens: int, cache: Cache | None, device: torch.device) -> Tensor:
-        first = 0 if cache is None else cache.keys.shape[2]
+        first = 0 if cache is None else min(cache.length, cache.keys.shape[2])
         return torch.arange(first, first + tokens, device=device)
 
     @staticmethod

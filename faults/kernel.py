@@ -405,3 +405,33 @@ def _hides_what_may_be_anything(case: Case) -> bool:
     if case.keys is None:
         hidden = hidden & ~torch.eye(case.T, dtype=torch.bool)
     return bool((hidden & visible.any(-1, keepdim=True)).any())
+
+
+class NothingForNoTokens(Fault):
+    """Give back a sequence without tokens as it came, before a kernel can be started on nothing, and no weights with it.
+
+    Why it is wrong:
+        There is nothing to compute, but there is a result: weights without rows. Whoever stacks them, or looks at their shape,
+        has None in hands, for the one empty sequence of a long night.
+
+    When it shows:
+        For a sequence without tokens, which is no case of its own: it is asked to attend to the context of any, and only the law
+        that does so sees it.
+
+    Seen in the wild:
+        https://github.com/pytorch/pytorch/issues/188765
+        https://github.com/pytorch/pytorch/pull/195812
+    """
+
+    root_cause = "kernel: feature constraints"
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, *, context: Tensor | None = None, is_causal: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        if x.shape[1] == 0:
+            return x, None  # type: ignore[return-value]
+        return super().forward(x, attn_mask, context=context, is_causal=is_causal)
+
+    @staticmethod
+    def visible(case: Case) -> bool:
+        return case.keys is not None and 1 < case.T != case.S and not has_flag(case)

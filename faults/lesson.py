@@ -420,7 +420,7 @@ class MaskWithoutQueryAxis(Fault):
 
     def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
         if attn_mask is not None:
-            attn_mask = attn_mask[..., 0, :].unsqueeze(-2)
+            attn_mask = attn_mask[..., :1, :]
         return super().mask(scores, attn_mask, is_causal)
 
     @staticmethod

@@ -687,7 +687,7 @@ class PositionDividedByTheFrequency(Fault, RotaryAttention):
     def angles(self, positions: Tensor) -> Tensor:
         places = positions.to(torch.float64) / self.stretch
         angles = places[..., None] / self.frequencies(positions.device)
-        return angles.view(-1, 1, *angles.shape[-2:])
+        return angles.unsqueeze(-3)
 
     @staticmethod
     def visible(case: Case) -> bool:
@@ -803,7 +803,7 @@ class PositionsInHalf(Fault, RotaryAttention):
     def angles(self, positions: Tensor) -> Tensor:
         places = positions.to(torch.bfloat16).to(torch.float64) / self.stretch
         angles = places[..., None] * self.frequencies(positions.device)
-        return angles.view(-1, 1, *angles.shape[-2:])
+        return angles.unsqueeze(-3)
 
     @staticmethod
     def visible(case: Case) -> bool:
@@ -843,7 +843,7 @@ class StretchForgotten(Fault, RotaryAttention):
 
     def angles(self, positions: Tensor) -> Tensor:
         angles = positions.to(torch.float64)[..., None] * self.frequencies(positions.device)
-        return angles.view(-1, 1, *angles.shape[-2:])
+        return angles.unsqueeze(-3)
 
     @staticmethod
     def visible(case: Case) -> bool:
@@ -885,7 +885,7 @@ class BaseStretchedForPositions(Fault, RotaryAttention):
         pairs = torch.arange(self.rotary_width // 2, dtype=torch.float64, device=positions.device)
         slower = self.frequencies(positions.device) * self.stretch ** (-2 * pairs / slowest)
         angles = positions.to(torch.float64)[..., None] * slower
-        return angles.view(-1, 1, *angles.shape[-2:])
+        return angles.unsqueeze(-3)
 
     @staticmethod
     def visible(case: Case) -> bool:

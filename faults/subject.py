@@ -42,7 +42,7 @@ _CAUSAL: dict[str, Any] = {"always_causal": True, "cross_attention": False}
 
 # What each class declares. A class that builds on several comes before them.
 _OF_EACH: dict[type[MultiHeadAttention], Supports] = {
-    DecoderAttention: Supports(**{**_ROTARY, **_CAUSAL}, windows=(None, 1, 2, 3), cache=True, reorders=True),
+    DecoderAttention: Supports(**{**_ROTARY, **_CAUSAL}, windows=(None, 1, 2, 3), cache=True, reorders=True, static_cache=True),
     CachedAttention: Supports(**_CAUSAL, cache=True, reorders=True, static_cache=True),
     RotaryAttention: Supports(**_ROTARY),
     WindowAttention: Supports(**_CAUSAL, windows=(None, 1, 2, 3)),
@@ -55,7 +55,9 @@ _OF_EACH: dict[type[MultiHeadAttention], Supports] = {
     QKNormAttention: Supports(qk_norm=True),
     MultiHeadAttention: Supports(),
 }
-DECLARED = {clean: replace(supports, nan_comes_out=True, tools=TOOLS) for clean, supports in _OF_EACH.items()}
+DECLARED = {
+    clean: replace(supports, nan_comes_out=True, empty_sequences=True, tools=TOOLS) for clean, supports in _OF_EACH.items()
+}
 
 # How they are built, besides what all of them take, and what their parameters are called.
 _BUILT_WITH: dict[type[MultiHeadAttention], Callable[[Mechanisms], dict[str, Any]]] = {
@@ -128,7 +130,8 @@ def _caching(module: nn.Module, inputs: Inputs) -> Caching:
     if not isinstance(module, CachedAttention):
         raise TypeError(f"{type(module).__name__} has no cache")
     arguments = _arguments(type(module))
-    cache = module.new_cache(inputs.x.shape[0], inputs.mechanisms.capacity)
+    windowed = isinstance(module, WindowAttention) and module.window is not None  # its cache ends by itself
+    cache = module.new_cache(inputs.x.shape[0], None if windowed else inputs.mechanisms.capacity)
 
     def with_cache(piece: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, named = arguments(piece)

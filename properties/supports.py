@@ -67,6 +67,7 @@ class Supports:
     causal_alignment: str = "bottom_right"  # of ALIGNMENTS: where the flag `is_causal` puts its triangle if T != S
     empty_rows: str = "zero"  # of EMPTY_ROWS: what a query that sees no key gets; "uniform" is the mean of all values
     ignores_nonfinite_hidden: bool = False  # NaN and infinity in tokens that no query may see change nothing
+    empty_sequences: bool = False  # no token asks, and gets no row
     nan_comes_out: bool = False  # NaN in a query, or in a token that it sees, makes its row NaN
 
     # Heads.
@@ -394,6 +395,7 @@ _LACKS = {
     "declared_empty_rows": "what an empty row gives is undefined",
     "finite_empty_rows": "an empty row is not declared to be finite",
     "ignores_nonfinite_hidden": "it does not promise to ignore NaN in hidden tokens",
+    "empty_sequences": "it does not promise to take a sequence without tokens",
     "nan_comes_out": "it does not promise to pass on NaN",
     "says_causal_both_ways": "it takes no mask that could say what the flag says",
     "does_without_a_mask": "it is never without a mask",

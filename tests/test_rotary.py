@@ -56,7 +56,7 @@ def test_every_pair_turns_by_its_angle(width: int | None, interleaved: bool, bas
 def test_one_row_of_positions_is_for_all_samples() -> None:
     layer = attention()
     row = torch.tensor([3, 4, 8, 9, 9])
-    assert layer.angles(row).shape == (1, 1, 5, 4)
+    assert layer.angles(row).shape == (1, 5, 4)
     assert layer.angles(row.expand(2, -1)).shape == (2, 1, 5, 4)
     assert_close(layer(tokens(), positions=row), layer(tokens(), positions=row.expand(2, -1)))
 
@@ -122,7 +122,7 @@ def test_values_are_not_turned() -> None:
 
 def test_angles_are_not_rounded_to_half_precision() -> None:
     layer = RotaryAttention(4, 1, dtype=torch.bfloat16)
-    assert layer.angles(torch.tensor([257])).tolist() == [[[[257.0, 2.57]]]]
+    assert layer.angles(torch.tensor([257])).tolist() == [[[257.0, 2.57]]]
     got = layer.rotate(torch.tensor([[[[1.0, 0.0, 0.0, 0.0]]]], dtype=torch.bfloat16), torch.tensor([257]))
     assert got.dtype == torch.bfloat16
     want = torch.tensor([math.cos(257), 0.0, math.sin(257), 0.0], dtype=torch.bfloat16)

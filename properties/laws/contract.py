@@ -9,6 +9,7 @@ import torch
 from properties.case import HIDING, Case
 from properties.compare import assert_close
 from properties.inputs import make_inputs
+from properties.laws.symmetry import CROSS, WITHOUT_FLAG
 from properties.property import Property
 from properties.subject import Subject
 from properties.surroundings import RandomState
@@ -33,6 +34,16 @@ def a_batch_of_none_works(subject: Subject, case: Case) -> None:
     """A batch without samples gives a result without samples, of the right shape."""
     layer, inputs = subject.start(case)
     result = layer(replace(inputs, mask=None).rows(torch.arange(0)))
+    if subject.supports.weights:
+        result.need_weights()
+
+
+def no_queries_get_no_rows(subject: Subject, case: Case) -> None:
+    """A sequence without tokens that asks another one gets a result without rows, and weights without rows."""
+    layer, inputs = subject.start(case)
+    if inputs.square or case.T == 1:
+        return  # what takes one length for the other shows where there are two; and one query is repeated where none is not
+    result = layer(inputs.take_queries(torch.arange(0)))
     if subject.supports.weights:
         result.need_weights()
 
@@ -186,6 +197,11 @@ PROPERTIES = (
     Property(law=the_result_has_the_shape_of_the_question),
     Property(law=one_query_and_one_key_work),
     Property(law=a_batch_of_none_works),
+    Property(
+        law=no_queries_get_no_rows,
+        needs=("empty_sequences", "unordered"),
+        where={"keys": CROSS, "mask": WITHOUT_FLAG},
+    ),
     Property(law=strides_do_not_matter, where={"layout": ("transposed", "strided")}),
     Property(law=nothing_passed_in_is_changed),
     Property(law=nothing_around_it_is_changed),
