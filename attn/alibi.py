@@ -47,5 +47,5 @@ class AlibiAttention(MultiHeadAttention):
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         """Take off what the distance costs."""
         scores = super().score(q, k)
-        cost = self.slopes(q.device)[:, None, None] * distances(*scores.shape[-2:], device=q.device).abs()  # [h, T, S]
+        cost = self.slopes(q.device)[:, None, None] * distances(q.shape[2], k.shape[2], device=q.device).abs()  # [h, T, S]
         return scores - cost.to(scores.dtype)

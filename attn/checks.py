@@ -83,7 +83,7 @@ def check_prefix(prefix: Tensor, x: Tensor) -> None:
 
 def check_rotary(rotary_width: int, d_head: int, base: float, stretch: float) -> None:
     """Raise for features that cannot turn in pairs, or a base and a stretch that are none."""
-    if rotary_width % 2 != 0 or not 0 < rotary_width <= d_head:
+    if rotary_width % 2 != 0 or not 2 <= rotary_width <= d_head:
         raise ValueError(f"rotary_width must be even and at most d_head={d_head}, got {rotary_width}: features turn in pairs")
     for name, number in (("base", base), ("stretch", stretch)):
         if not number > 0:
@@ -94,7 +94,7 @@ def check_buckets(buckets: int, far: int) -> None:
     """Raise unless there are buckets for near and for far, and far is further than near."""
     if buckets < 2 or buckets % 2 != 0:
         raise ValueError(f"buckets must be even and at least 2, got {buckets}")
-    if far <= buckets // 2:
+    if 2 * far <= buckets:
         raise ValueError(f"far must be more than buckets/2={buckets // 2}, which have a bucket each, got {far}")
 
 

@@ -113,7 +113,8 @@ class MultiHeadAttention(nn.Module):
     def mask(self, scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
         """Add the mask to the scores, in place, -inf for a hidden key; also say which rows are empty, `[..., 1]`, if any is."""
         if is_causal:
-            attn_mask = restrict(attn_mask, causal_mask(*scores.shape[-2:], device=scores.device))
+            *_, queries, keys = scores.shape
+            attn_mask = restrict(attn_mask, causal_mask(queries, keys, device=scores.device))
         if attn_mask is None:
             return scores, None
         bias = boolean_to_additive(attn_mask, scores.dtype) if attn_mask.dtype == torch.bool else attn_mask

@@ -51,12 +51,12 @@ class RelativeBiasAttention(MultiHeadAttention):
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each distance, of the same shape. What lies ahead is hidden anyway; it gets bucket 0."""
         near = self.buckets // 2
-        ratio = distance.clamp(min=near).to(torch.float64) / near
+        ratio = distance.clamp(min=near).double() / near
         far = near + (ratio.log() / math.log(self.far / near) * (self.buckets - near)).long()
         return torch.where(distance < near, distance.clamp(min=0), far.clamp(max=self.buckets - 1))
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         """Add what the distance is worth."""
         scores = super().score(q, k)
-        buckets = self.bucket(distances(*scores.shape[-2:], device=q.device))  # [T, S]
+        buckets = self.bucket(distances(q.shape[2], k.shape[2], device=q.device))  # [T, S]
         return scores + self.table[buckets].movedim(-1, 0)  # [T, S, h] -> [h, T, S]

@@ -66,7 +66,7 @@ class RotaryAttention(MultiHeadAttention):
 
     def angles(self, positions: Tensor) -> Tensor:
         """`[T]` or `[B, T]` -> `[1, T, rotary_width/2]` or `[B, 1, T, rotary_width/2]`, the same for every head."""
-        places = positions.to(torch.float64) / self.stretch  # in bfloat16, 257 would be 256
+        places = positions.double() / self.stretch  # in bfloat16, 257 would be 256
         angles = places[..., None] * self.frequencies(positions.device)
         return angles.unsqueeze(-3)
 

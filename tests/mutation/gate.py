@@ -110,9 +110,11 @@ def read_diff(name: str, diff: str) -> Mutant:
 
 
 def decorated(source: str) -> Iterator[str]:
-    """The names of the functions in this source that have a decorator."""
+    """The names of the functions in this source that have a decorator, and of classes that have one and functions in them."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.decorator_list:
+        empty = isinstance(node, ast.ClassDef) and not any(isinstance(part, functions) for part in node.body)
+        if isinstance(node, (*functions, ast.ClassDef)) and node.decorator_list and not empty:
             yield node.name
 
 

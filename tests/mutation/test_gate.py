@@ -49,3 +49,4 @@ def test_a_mutant_is_known_by_its_function_and_lines(name: str, function: str) -
 
 def test_decorated_functions_are_found() -> None:
     assert list(decorated("def a(): ...\nclass B:\n    @property\n    def c(self): ...")) == ["c"]
+    assert list(decorated("@dataclass\nclass A:\n    b: int\n@dataclass\nclass C:\n    def d(self): ...")) == ["C"]
