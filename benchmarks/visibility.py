@@ -1,7 +1,7 @@
 """How soon each fault is killed, over many seeds: `python benchmarks/visibility.py --seeds 1000`.
 
 Two questions a seed. Random cases are drawn until the fault is visible on one: does some property fail on that very case? And
-each property is given cases of its own, as a test would give it: how many each until the first fails? Every twentieth seed, a
+each property is given cases of its own, as a test would give it: how many each until the first fails? Every fiftieth seed, a
 case on which the fault is not visible is put to all properties: none may fail.
 """
 
@@ -72,7 +72,7 @@ def measure(name: str, seeds: int) -> Tally:
             tally.wrong.append(f"visible and survived: {case!r}")
         tally.cases.append(cases_until_killed(seed))
         case = sample(random, fields)
-        if seed % 20 == 0 and not fault.visible(case):
+        if seed % 50 == 0 and not fault.visible(case):
             tally.invisible += 1
             if law := killed_by(case):
                 tally.wrong.append(f"not visible and killed by {law}: {case!r}")
