@@ -10,10 +10,12 @@ from properties.report import Finding, Report
 from properties.runner import Counterexample, check, failure, falsify
 from properties.subject import Layer, Result, Subject
 from properties.supports import Supports
-from properties.wrap import black_box, of_class, of_function, of_module
+from properties.wrap import Caching, black_box, of_class, of_function, of_module
 
 __all__ = [
     "PROPERTIES",
+    "Caching",
+    "Caching",
     "Case",
     "Counterexample",
     "Finding",
