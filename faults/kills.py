@@ -14,7 +14,7 @@ from properties.property import Property
 from properties.runner import failure
 from properties.subject import Subject
 
-VISIBLE = 2  # visible cases a fault is tried on, for each property
+VISIBLE = 3  # visible cases a fault is tried on, for each property
 DRAWN = 120  # cases drawn to find that many; a property may be about none on which the fault can show
 
 # What others may be unable to hand in, and what they declare then.

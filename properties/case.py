@@ -90,6 +90,8 @@ class Case:
     placing: str = "none"
     rotary_width: int | None = None  # features of a head that are rotated, the first ones; None: all
     stretch: float = 1.0  # rotary positions are divided by this
+    rotary_base: float = 10_000.0  # not drawn: constants of the subject, as is
+    qk_norm_eps: float = 1e-6
     positions: str = "counted"
     sinks: bool = False  # every head has a score for attending to nothing
     qk_norm: bool = False  # queries and keys are brought to one size before they are compared
@@ -151,7 +153,7 @@ class Case:
 
     def with_mechanisms_of(self, other: Case) -> Case:
         """The same with the mechanisms of another case."""
-        names = ("window", "soft_cap", "placing", "rotary_width", "stretch", "sinks", "qk_norm")
+        names = ("window", "soft_cap", "placing", "rotary_width", "stretch", "rotary_base", "sinks", "qk_norm", "qk_norm_eps")
         return dataclasses.replace(self, **{name: getattr(other, name) for name in names})
 
     def generator(self, stream: str) -> torch.Generator:
@@ -185,6 +187,8 @@ FIELDS: Mapping[str, tuple[Any, ...]] = {
     "placing": ("none",),
     "rotary_width": (None,),
     "stretch": (1.0,),
+    "rotary_base": (10_000.0,),
+    "qk_norm_eps": (1e-6,),
     "positions": ("counted",),
     "sinks": (False,),
     "qk_norm": (False,),

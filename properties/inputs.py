@@ -89,8 +89,9 @@ class Inputs:
     def compared(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys as they are compared, normalised and rotated, and the values, float64 `[B, h, T or S, d_head]`."""
         w, (queries, keys) = self.to(torch.float64).weights, self.places()
+        eps = self.mechanisms.qk_norm_eps
         q, k, v = self.projected()
-        return rotate(qk_norm(q, w.n_q), queries, self.mechanisms), rotate(qk_norm(k, w.n_k), keys, self.mechanisms), v
+        return rotate(qk_norm(q, w.n_q, eps), queries, self.mechanisms), rotate(qk_norm(k, w.n_k, eps), keys, self.mechanisms), v
 
     def projected(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every query head, float64 `[B, h, T or S, d_head]`."""
@@ -182,7 +183,7 @@ class Inputs:
         whole = self.take_tokens(all_so_far)
         return replace(
             whole,
-            x=self.x[:, begin:end],
+            x=self.x[:, begin:end].clone(),  # its own: what becomes of it is not to become of the whole
             mask=self._mask_of(new, all_so_far),
             positions=None if self.positions is None else self.positions[:, begin:end],
             past=begin,

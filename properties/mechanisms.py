@@ -14,8 +14,6 @@ from torch import Tensor
 
 from properties.case import Case
 
-ROTARY_BASE = 10_000.0
-QK_NORM_EPS = 1e-6  # added to the mean square
 BUCKETS, FAR = 4, 8  # of a relative bias: so many buckets, the last of them for all that is as far as this
 
 
@@ -28,12 +26,15 @@ class Mechanisms:
     placing: str = "none"  # of `properties.case.PLACINGS`
     rotary_width: int | None = None  # features of a head that are rotated, the first ones; None: all
     stretch: float = 1.0  # rotary positions are divided by this
+    rotary_base: float = 10_000.0
+    qk_norm_eps: float = 1e-6  # added to the mean square
     capacity: int | None = None  # slots of a cache; None: it grows
 
     @classmethod
     def of(cls, case: Case) -> Mechanisms:
         capacity = None if case.spare is None else case.T + case.spare
-        return cls(case.window, case.soft_cap, case.placing, case.rotary_width, case.stretch, capacity)
+        names = ("window", "soft_cap", "placing", "rotary_width", "stretch", "rotary_base", "qk_norm_eps")
+        return cls(**{name: getattr(case, name) for name in names}, capacity=capacity)
 
 
 def rotate(vectors: Tensor, positions: Tensor, mechanisms: Mechanisms) -> Tensor:
@@ -66,7 +67,7 @@ def _pairs(vectors: Tensor, positions: Tensor, mechanisms: Mechanisms) -> tuple[
     width = mechanisms.rotary_width or vectors.shape[-1]
     pair = torch.arange(width // 2)
     first, second = (pair, pair + width // 2) if mechanisms.placing == "rotary" else (2 * pair, 2 * pair + 1)
-    frequencies = ROTARY_BASE ** (-2 * pair.to(torch.float64) / width)
+    frequencies = mechanisms.rotary_base ** (-2 * pair.to(torch.float64) / width)
     return first, second, positions[:, None, :, None].to(torch.float64) / mechanisms.stretch * frequencies
 
 
@@ -106,17 +107,17 @@ def position_bias(queries: Tensor, keys: Tensor, num_heads: int, mechanisms: Mec
     return None
 
 
-def qk_norm(vectors: Tensor, scale: Tensor | None) -> Tensor:
+def qk_norm(vectors: Tensor, scale: Tensor | None, eps: float) -> Tensor:
     """Divide by the root of the mean square, and multiply by the scale `[d_head]`; `None`: leave them as they are.
 
     Henry et al. 2020, https://arxiv.org/abs/2010.04245; here as RMSNorm on each head, as in Qwen3 and Gemma 3.
     """
-    return vectors if scale is None else vectors * root_mean_square(vectors).reciprocal() * scale
+    return vectors if scale is None else vectors * root_mean_square(vectors, eps).reciprocal() * scale
 
 
-def root_mean_square(vectors: Tensor) -> Tensor:
+def root_mean_square(vectors: Tensor, eps: float) -> Tensor:
     """[..., d_head] -> [..., 1]"""
-    return (vectors.square().mean(-1, keepdim=True) + QK_NORM_EPS).sqrt()
+    return (vectors.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
 def soft_cap(scores: Tensor, cap: float | None) -> Tensor:

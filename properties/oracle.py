@@ -11,7 +11,7 @@ from torch import Tensor
 
 from properties.case import Case
 from properties.inputs import Inputs, make_inputs, project
-from properties.mechanisms import QK_NORM_EPS, ROTARY_BASE, soft_cap
+from properties.mechanisms import soft_cap
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ def _prepared(vectors: Tensor, scale: Tensor | None, positions: Tensor, inputs: 
         for token, place in zip(sample, places, strict=True):
             heads = []
             for head in token.split(d_head):
-                f = list((head if scale is None else head / (head.square().mean() + QK_NORM_EPS).sqrt() * scale).unbind())
+                f = list((head if scale is None else head / (head.square().mean() + given.qk_norm_eps).sqrt() * scale).unbind())
                 if given.placing.startswith("rotary"):
                     for i in range(width // 2):
                         a, b = (i, i + width // 2) if given.placing == "rotary" else (2 * i, 2 * i + 1)
-                        angle = place / given.stretch * ROTARY_BASE ** (-2 * i / width)
+                        angle = place / given.stretch * given.rotary_base ** (-2 * i / width)
                         cos, sin = math.cos(angle), math.sin(angle)
                         f[a], f[b] = f[a] * cos - f[b] * sin, f[a] * sin + f[b] * cos
                 heads.append(torch.stack(f))

@@ -45,8 +45,8 @@ def bounds(inputs: Inputs, dtype: torch.dtype = torch.float64) -> Bounds:
     q_size, k_size, v_size = inputs.absolute().projected()
     q_error, k_error, v_error = ((d + STEPS) * u * size for size in (q_size, k_size, v_size))
     raw_q, raw_k, _ = inputs.projected()
-    q_size, q_error = _turned(*_normed(raw_q, q_size, q_error, w.n_q, u), q_places, given, u)
-    k_size, k_error = _turned(*_normed(raw_k, k_size, k_error, w.n_k, u), k_places, given, u)
+    q_size, q_error = _turned(*_normed(raw_q, q_size, q_error, w.n_q, given.qk_norm_eps, u), q_places, given, u)
+    k_size, k_error = _turned(*_normed(raw_k, k_size, k_error, w.n_k, given.qk_norm_eps, u), k_places, given, u)
     bias = inputs.bias()
     visible = bias > -torch.inf
     scale = d_head**-0.5
@@ -74,11 +74,11 @@ def largest_number(inputs: Inputs) -> float:
     return max([float(numbers.max()) for numbers in met if numbers.numel()], default=0.0)
 
 
-def _normed(vectors: Tensor, sizes: Tensor, errors: Tensor, scale: Tensor | None, u: float) -> tuple[Tensor, Tensor]:
+def _normed(vectors: Tensor, sizes: Tensor, errors: Tensor, scale: Tensor | None, eps: float, u: float) -> tuple[Tensor, Tensor]:
     """Sizes and errors after the QK norm, which divides the errors, too, and adds that of the divisor."""
     if scale is None:
         return sizes, errors
-    root, length = root_mean_square(vectors), vectors.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+    root, length = root_mean_square(vectors, eps), vectors.norm(dim=-1, keepdim=True).clamp(min=1e-300)
     sizes, errors = vectors.abs() / root * scale.abs(), errors / root * scale.abs()
     return sizes, errors + sizes * ((errors * root).norm(dim=-1, keepdim=True) / length + (vectors.shape[-1] + STEPS) * u)
 
@@ -116,8 +116,8 @@ def gradient_bounds(inputs: Inputs, cotangent: Tensor, bound: Bounds) -> dict[st
     d_q, d_k, d_v = d_scores @ k, d_scores.mT @ q, d_heads.sum(-2, keepdim=True).expand_as(v)
     raw_q, raw_k, _ = full.projected()
     places, given = full.places(), full.mechanisms
-    d_q, d_n_q = _before_normed(rotated_sizes(d_q, places[0], given), raw_q, w.n_q)
-    d_k, d_n_k = _before_normed(rotated_sizes(d_k, places[1], given), raw_k, w.n_k)
+    d_q, d_n_q = _before_normed(rotated_sizes(d_q, places[0], given), raw_q, w.n_q, given.qk_norm_eps)
+    d_k, d_n_k = _before_normed(rotated_sizes(d_k, places[1], given), raw_k, w.n_k, given.qk_norm_eps)
 
     d_q, d_k, d_v = merge_heads(d_q), group * merge_heads(d_k), group * merge_heads(d_v)
     to_x, to_keys = d_q @ w.w_q.abs(), d_k @ w.w_k.abs() + d_v @ w.w_v.abs()
@@ -141,14 +141,14 @@ def _compared_sizes(full: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = full.absolute().projected()
     raw_q, raw_k, _ = full.projected()
     places, given, w = full.places(), full.mechanisms, full.weights
-    q, k = (_normed(raw, size, size, n, 0.0)[0] for raw, size, n in ((raw_q, q, w.n_q), (raw_k, k, w.n_k)))
+    q, k = (_normed(raw, size, size, n, given.qk_norm_eps, 0.0)[0] for raw, size, n in ((raw_q, q, w.n_q), (raw_k, k, w.n_k)))
     return rotated_sizes(q, places[0], given), rotated_sizes(k, places[1], given), v
 
 
-def _before_normed(gradient: Tensor, vectors: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+def _before_normed(gradient: Tensor, vectors: Tensor, scale: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """Sizes of the gradients by what goes into the QK norm, and by its scale."""
     if scale is None:
         return gradient, gradient.sum()
-    root = root_mean_square(vectors)
+    root = root_mean_square(vectors, eps)
     largest = 2 * vectors.shape[-1] * gradient.amax(-1, keepdim=True) * scale.abs().amax() / root
     return largest.expand_as(vectors), gradient.sum() * vectors.shape[-1]

@@ -102,8 +102,12 @@ class Layer:
         decoding, _ = _asked(lambda: begin(to_subject(inputs, self.supports)))
 
         def step(piece: Inputs) -> Result:
+            before = {name: tensor.clone() for name, tensor in piece.tensors().items()}
             with torch.no_grad():
-                result, _ = _asked(lambda: decoding.step(to_subject(piece, self.supports)))
+                result, changed = _asked(lambda: decoding.step(to_subject(piece, self.supports)))
+            changed += [name for name, tensor in piece.tensors().items() if not _same(tensor, before[name])]
+            if changed:
+                raise Broken(f"handed the next tokens, it changed {', and '.join(changed)}, and left it so")
             return self._checked(result, piece)
 
         reorder, reset = decoding.reorder, decoding.reset
@@ -234,6 +238,10 @@ def _asked(question: Callable[[], Answer]) -> tuple[Answer, list[str]]:
         raise Broken(f"it raised {type(error).__name__}: {error}") from error
     finally:
         changed += before.restore()
+
+
+def _same(tensor: Tensor, before: Tensor) -> bool:
+    return bool(((tensor == before) | (tensor != tensor)).all())
 
 
 def _kind(value: object) -> str:

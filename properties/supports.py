@@ -49,6 +49,10 @@ MASK_SHAPES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def _positive(size: object, kinds: Any) -> bool:
+    return isinstance(size, kinds) and not isinstance(size, bool) and 0 < size < math.inf
+
+
 def inverse_sqrt(d_head: int) -> float:
     """1 / sqrt(d_head), what scores are multiplied by if nothing else is declared."""
     return 1 / math.sqrt(d_head)
@@ -99,16 +103,18 @@ class Supports:
     placings: Collection[str] = ("none",)  # of `properties.case.PLACINGS`
     rotary_widths: Collection[int | None] = (None,)  # features of a head that are rotated; None: all
     stretches: Collection[float] = (1.0,)  # what rotary positions are divided by
+    rotary_base: float = 10_000.0
     explicit_positions: bool = False  # it takes `inputs.positions`, [B, T]
     windows: Collection[int | None] = (None,)  # how many tokens a query sees, with itself
     soft_caps: Collection[float | None] = (None,)  # of the scaled scores, before any mask or bias
     sinks: bool = False  # has a score for attending to nothing, `inputs.weights.sinks`
-    qk_norm: bool = False  # normalises queries and keys, by `inputs.weights.n_q` and `n_k`
+    qk_norm: bool = False  # normalises queries and keys, by `inputs.weights.n_q` and `n_k`, each [d_head]
+    qk_norm_eps: float = 1e-6  # added to the mean square
 
-    # A cache: a subject that has one gives `Layer.decoding`.
+    # A cache: handed in by `of_module(..., caching=)`.
     cache: bool = False
     reorders: bool = False  # its samples can be put in another order, as beam search does
-    static_cache: bool = False  # it can be made for a number of tokens, `inputs.capacity`
+    static_cache: bool = False  # it can be made for a number of tokens, `inputs.mechanisms.capacity`
 
     def __post_init__(self) -> None:
         lists = {"masks": ALL_MASKS, "encodings": ENCODINGS, "dtypes": DTYPES, "placings": PLACINGS}
@@ -140,11 +146,6 @@ class Supports:
             if not whole or isinstance(sizes, str):
                 raise ValueError(f"Supports: {name} must be positive whole numbers, like (8, 16), got {sizes!r}")
             object.__setattr__(self, name, tuple(sizes))
-        for name in ("rotary_widths", "stretches", "windows", "soft_caps"):
-            sizes = getattr(self, name)
-            if not isinstance(sizes, Sequence) or not sizes or not all(size is None or size > 0 for size in sizes):
-                raise ValueError(f"Supports: {name} must be positive numbers, or None for without, like (None, 4), got {sizes!r}")
-            object.__setattr__(self, name, tuple(sizes))
         if not isinstance(self.biases, str) or not set(self.biases) <= set("qkvo"):
             raise ValueError(f"Supports: biases must be letters of 'qkvo', or '', got {self.biases!r}")
         object.__setattr__(self, "biases", "".join(letter for letter in "qkvo" if letter in self.biases))
@@ -152,14 +153,42 @@ class Supports:
             given = getattr(self, declaration.name)
             if declaration.type == "bool" and not isinstance(given, bool):
                 raise ValueError(f"Supports: {declaration.name} must be True or False, got {given!r}")
-        if self.explicit_positions and self.cross_attention:
-            raise ValueError("Supports: explicit_positions are those of one sequence, declare cross_attention=False as well")
+        self._check_mechanisms()
         self._check_floors()
         self._check_masks()
         if not callable(self.scale):
             raise ValueError(f"Supports: scale must be a function of d_head, like `lambda d_head: 1.0`, got {self.scale!r}")
         if not isinstance(self.scale(4), int | float) or not 0 < self.scale(4) < math.inf:
             raise ValueError(f"Supports: scale must give a positive number, for d_head=4 it gave {self.scale(4)!r}")
+
+    def _check_mechanisms(self) -> None:
+        whole = "rotary_widths", "windows"
+        for name, none in (("rotary_widths", True), ("windows", True), ("soft_caps", True), ("stretches", False)):
+            sizes, kinds = getattr(self, name), int if name in whole else int | float
+            chosen = tuple(sizes) if isinstance(sizes, Iterable) and not isinstance(sizes, str) else ()
+            fits = [none if size is None else _positive(size, kinds) for size in chosen]
+            if not chosen or not all(fits):
+                what = f"positive {'whole ' if name in whole else ''}numbers{', or None for without' if none else ''}"
+                raise ValueError(f"Supports: {name} must be {what}, like ({'None, ' if none else ''}4,), got {sizes!r}")
+            object.__setattr__(self, name, chosen)
+        for name in ("rotary_base", "qk_norm_eps"):
+            if not _positive(getattr(self, name), int | float):
+                raise ValueError(f"Supports: {name} must be a positive number, got {getattr(self, name)!r}")
+        if any(placing.startswith("rotary") for placing in self.placings):
+            object.__setattr__(self, "d_heads", self.d_heads or (2, 4))
+            odd = [(width, d) for d in self.d_heads for width in self.rotary_widths if (width or d) % 2 or (width or d) > d]
+            if odd:
+                raise ValueError(
+                    f"Supports: rotary positions turn features in pairs: d_heads and rotary_widths must be even, and no width "
+                    f"wider than a head, got d_heads={self.d_heads} with rotary_widths={self.rotary_widths}"
+                )
+        if self.explicit_positions and self.cross_attention:
+            raise ValueError("Supports: explicit_positions are those of one sequence, declare cross_attention=False as well")
+        if self.positions and self.placings != ("none",):
+            raise ValueError("Supports: positions=True is for what none of the placings is: declare one of the two")
+        for name in ("reorders", "static_cache"):
+            if getattr(self, name) and not self.cache:
+                raise ValueError(f"Supports: {name}=True is about a cache, declare cache=True as well")
 
     def _check_floors(self) -> None:
         if not isinstance(self.floors, Mapping):
@@ -207,6 +236,8 @@ class Supports:
             "placing": self.placings,
             "rotary_width": self.rotary_widths,
             "stretch": self.stretches,
+            "rotary_base": (self.rotary_base,),
+            "qk_norm_eps": (self.qk_norm_eps,),
             "window": self.windows,
             "soft_cap": self.soft_caps,
             "sinks": (self.sinks,),

@@ -243,11 +243,16 @@ def _layer(
         if caching is None:
             raise Broken("it declares a cache, and `of_module` was given no caching=")
         module.eval()
-        cache = caching(module, whole)
+        cache: object = caching(module, whole)
+        if not isinstance(cache, Caching):
+            raise Broken(f"caching= must return a Caching, it returned {_kind(cache)}")
         given = dict(parameters(whole.weights))
 
         def step(inputs: Inputs) -> Result:
-            args, kwargs = cache.arguments(inputs)
+            try:
+                args, kwargs = cache.arguments(inputs)
+            except TypeError as error:
+                raise Broken(f"the arguments= of its Caching must return a pair (args, kwargs): {error}") from error
             returned = torch.func.functional_call(module, given, args, kwargs)
             cache.returned(returned)
             return result(returned)
@@ -370,6 +375,10 @@ def check_declared(function: str, declared: Mapping[str, Any]) -> None:
     if unknown:
         raise TypeError(f"{function}: {', '.join(unknown)} is nothing one can declare; there is {', '.join(sorted(known))}")
     Supports(**declared)
+    if declared.get("cache"):
+        raise ValueError(
+            f"{function}: it cannot know how a cache is made and handed in: use of_module(..., caching=) for cache=True"
+        )
 
 
 def _try(function: str, make: Callable[[Inputs], nn.Module], inputs: Inputs) -> nn.Module:

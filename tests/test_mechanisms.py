@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attn import CachedAttention, DecoderAttention, MultiHeadAttention, QKNormAttention, RotaryAttention, SinkAttention
+from attn import Cache, CachedAttention, DecoderAttention, MultiHeadAttention, QKNormAttention, RotaryAttention, SinkAttention
 from faults.matrix import check_correct
 from faults.subject import DECLARED, subject
 from properties.case import ALL_MASKS, DTYPES, PLACINGS, Case
@@ -20,6 +20,7 @@ from properties.oracle import attend
 from properties.runner import failure, falsify
 from properties.subject import Layer, Result, Subject
 from properties.supports import Supports
+from properties.wrap import Caching, of_class, of_module
 
 
 @pytest.mark.parametrize("attention", DECLARED, ids=lambda attention: attention.__name__)
@@ -49,6 +50,7 @@ def test_the_formula_keeps_every_law_with_all_mechanisms_at_once(placing: str) -
         dtypes=("float64",),
         dropout=False,
         module=False,
+        any_device=False,
     )
     oracle = Subject(name="oracle", build=lambda inputs: Layer(run), supports=supports)
     assert check_correct(oracle, seed=3, cases=3) == ()
@@ -104,6 +106,109 @@ def test_a_cache_that_is_declared_must_come_with_what_it_declares() -> None:
     assert failure(find("token_by_token_is_one_pass"), nothing, case) == "it declares a cache, and has none"
     plain = replace(subject(), supports=cached.supports)
     assert "and has none" in (failure(find("token_by_token_is_one_pass"), plain, case) or "")
+
+
+class _OneBuffer(CachedAttention):
+    """Every cache is the same memory."""
+
+    def new_cache(self, batch: int, capacity: int | None = None) -> Cache:
+        if not hasattr(self, "slots"):
+            self.slots = super().new_cache(batch, 8)
+        return Cache(self.slots.keys, self.slots.values, capacity=8)
+
+
+class _InFloat32(CachedAttention):
+    def append(self, cache: Cache, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if k.dtype == torch.bfloat16:
+            raise TypeError("no bfloat16 in here")
+        return super().append(cache, k, v)
+
+
+class _ChangesTheTokens(CachedAttention):
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, *, cache: Cache | None = None) -> tuple[Tensor, Tensor]:
+        result = super().forward(x, attn_mask, cache=cache)
+        if cache is not None:
+            x.mul_(2)
+        return result
+
+
+class _ChangesTheDefault(CachedAttention):
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, *, cache: Cache | None = None) -> tuple[Tensor, Tensor]:
+        if cache is not None:
+            torch.set_default_dtype(torch.float64)
+        return super().forward(x, attn_mask, cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("attention", "law", "evidence"),
+    [
+        (_OneBuffer, "requests_do_not_see_each_other", "output beside another request"),
+        (_InFloat32, "a_cache_keeps_the_dtype", "it raised TypeError: no bfloat16 in here"),
+        (_ChangesTheTokens, "token_by_token_is_one_pass", "handed the next tokens, it changed x, and left it so"),
+        (_ChangesTheDefault, "token_by_token_is_one_pass", "it changed torch's default dtype"),
+    ],
+)
+def test_what_a_cache_gets_wrong_is_noticed(attention: type[CachedAttention], law: str, evidence: str) -> None:
+    assert evidence in broken(subject(attention), law)
+
+
+def test_a_cache_of_what_looks_ahead_is_asked_with_causal_masks_alone() -> None:
+    class Both(CachedAttention):
+        """Causal with a cache, and as it is told without."""
+
+        def forward(self, x: Tensor, attn_mask: Tensor | None = None, *, cache: Any = None, is_causal: bool = False) -> Any:
+            q, k, v = (self.split_heads(part) for part in self.project_in(x, None))
+            if cache is not None:
+                k, v = self.append(cache, k, v)
+            return self.attend(q, k, v, attn_mask, is_causal)
+
+    one = subject(Both)
+    declared = Supports(cross_attention=False, cache=True, reorders=True, static_cache=True)
+    assert check_correct(replace(one, supports=declared), cases=6) == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "evidence"),
+    [
+        (lambda module, inputs: None, "caching= must return a Caching, it returned None"),
+        (lambda module, inputs: Caching(arguments=lambda piece: None), "must return a pair (args, kwargs)"),  # type: ignore[arg-type, return-value]
+    ],
+)
+def test_a_caching_that_is_none_is_told(made: Any, evidence: str) -> None:
+    mine = of_module(
+        "mine",
+        build=lambda inputs: nn.Identity(),
+        parameters=lambda weights: {},
+        arguments=lambda inputs: ((inputs.x,), {}),
+        caching=made,
+        supports=Supports(always_causal=True, cross_attention=False, cache=True),
+    )
+    found = failure(find("token_by_token_is_one_pass"), mine, Case(queries=2, mask="is_causal"))
+    assert found is not None and evidence in found
+
+
+def test_a_class_alone_cannot_be_asked_about_its_cache() -> None:
+    with pytest.raises(ValueError, match=r"use of_module\(\.\.\., caching=\) for cache=True"):
+        of_class(MultiHeadAttention, cache=True)
+
+
+def test_constants_are_what_is_declared() -> None:
+    class Slower(RotaryAttention):
+        def __init__(self, *sizes: int, **options: Any) -> None:
+            super().__init__(*sizes, base=500_000.0, **options)
+
+    one, law = subject(Slower), find("output_is_the_formula")
+    assert falsify(law, one, max_examples=60) is not None
+    assert check_correct(replace(one, supports=replace(one.supports, rotary_base=500_000.0)), cases=3) == ()
+
+    class Exact(QKNormAttention):
+        def __init__(self, *sizes: int, **options: Any) -> None:
+            super().__init__(*sizes, **options)
+            self.query_norm.eps = self.key_norm.eps = 1e-3
+
+    one = subject(Exact)
+    assert falsify(law, one, max_examples=60) is not None
+    assert check_correct(replace(one, supports=replace(one.supports, qk_norm_eps=1e-3)), cases=3) == ()
 
 
 class _Raises(CachedAttention):
@@ -171,7 +276,17 @@ def test_a_case_that_is_none_is_refused(fields: dict[str, Any], message: str) ->
     [
         ({"placings": ("rotary", "absolute")}, "placings must be some of none, rotary"),
         ({"placings": "rotary"}, r"one alone is written \('rotary',\)"),
-        ({"windows": (0,)}, "windows must be positive numbers, or None for without"),
+        ({"windows": (0,)}, "windows must be positive whole numbers, or None for without"),
+        ({"windows": (2.5,)}, "windows must be positive whole numbers"),
+        ({"windows": ("3",)}, "windows must be positive whole numbers"),
+        ({"soft_caps": (torch.inf,)}, "soft_caps must be positive numbers"),
+        ({"stretches": (None,)}, r"stretches must be positive numbers, like \(4,\)"),
+        ({"rotary_base": 0}, "rotary_base must be a positive number, got 0"),
+        ({"placings": ("rotary",), "d_heads": (3,)}, "turn features in pairs"),
+        ({"placings": ("rotary",), "d_heads": (2,), "rotary_widths": (4,)}, "no width wider than a head"),
+        ({"placings": ("alibi",), "positions": True}, "declare one of the two"),
+        ({"reorders": True}, "reorders=True is about a cache, declare cache=True as well"),
+        ({"static_cache": True}, "static_cache=True is about a cache"),
         ({"soft_caps": ()}, "soft_caps must be positive numbers"),
         ({"explicit_positions": True}, "declare cross_attention=False as well"),
         ({"sinks": 1}, "sinks must be True or False"),

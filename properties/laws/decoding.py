@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from properties.case import Case
+from properties.case import CAUSAL, Case
 from properties.compare import assert_close
-from properties.inputs import Inputs
+from properties.inputs import Inputs, make_inputs
 from properties.property import Property
 from properties.subject import Broken, Decoding, Subject
 
@@ -52,13 +52,14 @@ def requests_do_not_see_each_other(subject: Subject, case: Case) -> None:
     """Two sequences that one layer serves in turns get what each would get alone."""
     layer, inputs = subject.start(case)
     other = inputs.with_keys(-inputs.keys)
-    ours, theirs = layer.decode(inputs), layer.decode(other)
-    rows = []
+    asked: list[tuple[Inputs, Decoding, list[Tensor]]] = [(one, layer.decode(one), []) for one in (inputs, other)]
     for begin, end in _pieces(case):
-        theirs.step(other.piece(begin, end))
-        rows.append(ours.step(inputs.piece(begin, end)).output)
-    alone = subject.layer(inputs)
-    _assert_same(subject, case, torch.cat(rows, dim=1), _decoded(alone.decode(inputs), inputs, case), "beside another request")
+        for request, decoding, rows in asked:
+            rows.append(decoding.step(request.piece(begin, end)).output)
+    bound, judged = subject.rounding(case).output + subject.bounds(other).output, subject.judged(inputs)[..., None]
+    for request, _, rows in asked:
+        alone = _decoded(subject.layer(request).decode(request), request, case)
+        assert_close(torch.cat(rows, dim=1), alone, bound, "output beside another request", judged)
 
 
 def a_second_generation_is_the_first(subject: Subject, case: Case) -> None:
@@ -77,6 +78,15 @@ def a_second_generation_is_the_first(subject: Subject, case: Case) -> None:
 def capacity_does_not_matter(subject: Subject, case: Case) -> None:
     """How many slots a cache has changes nothing: those that nobody has written hold no keys."""
     _assert_is_one_pass(subject, case, f"with {case.spare} slots to spare")
+
+
+def a_cache_keeps_the_dtype(subject: Subject, case: Case) -> None:
+    """In every dtype a cache takes what it is handed, and gives it back in that dtype, within its rounding."""
+    inputs = make_inputs(case, getattr(torch, case.dtype))
+    layer = subject.layer(inputs)
+    got = _decoded(layer.decode(inputs), inputs, case)
+    bound, judged = subject.bounds(inputs).output, subject.judged(inputs)[..., None]
+    assert_close(got, layer(inputs).output, bound, f"output in {case.dtype}, piece by piece", judged)
 
 
 def _ends(case: Case) -> list[int]:
@@ -105,12 +115,16 @@ def _assert_same(subject: Subject, case: Case, got: Tensor, want: Tensor, how: s
     assert_close(got, want, bound, f"output {how}", subject.judged(inputs)[..., None])
 
 
+# A cache is for what does not look ahead.
+WHERE = {"mask": CAUSAL, "keys": (None,)}
+
 PROPERTIES = (
-    Property(law=token_by_token_is_one_pass, needs=("cache",), where={"chunk": (1,), "prefill": (0,)}),
-    Property(law=chunk_by_chunk_is_one_pass, needs=("cache",), where={"chunk": (2, 3), "prefill": (0,)}),
-    Property(law=going_on_after_a_prefill_is_one_pass, needs=("cache",), where={"prefill": (1, 2, 3)}),
-    Property(law=beams_take_their_past_along, needs=("cache", "reorders"), where={"batch": (2, 3)}),
-    Property(law=requests_do_not_see_each_other, needs=("cache",)),
-    Property(law=a_second_generation_is_the_first, needs=("cache",)),
-    Property(law=capacity_does_not_matter, needs=("cache", "static_cache"), where={"spare": (0, 1, 2)}),
+    Property(law=token_by_token_is_one_pass, needs=("cache",), where={**WHERE, "chunk": (1,), "prefill": (0,)}),
+    Property(law=chunk_by_chunk_is_one_pass, needs=("cache",), where={**WHERE, "chunk": (2, 3), "prefill": (0,)}),
+    Property(law=going_on_after_a_prefill_is_one_pass, needs=("cache",), where={**WHERE, "prefill": (1, 2, 3)}),
+    Property(law=beams_take_their_past_along, needs=("cache", "reorders"), where={**WHERE, "batch": (2, 3)}),
+    Property(law=requests_do_not_see_each_other, needs=("cache",), where=WHERE),
+    Property(law=a_second_generation_is_the_first, needs=("cache",), where=WHERE),
+    Property(law=capacity_does_not_matter, needs=("cache", "static_cache"), where={**WHERE, "spare": (0, 1, 2)}),
+    Property(law=a_cache_keeps_the_dtype, needs=("cache",), where=WHERE),
 )

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from properties.case import EXPLICIT, Case
 from properties.compare import assert_all, assert_close
@@ -96,11 +97,8 @@ def the_soft_cap_bounds_the_odds(subject: Subject, case: Case) -> None:
     large = inputs.with_weights(w_q=16 * w.w_q, w_k=16 * w.w_k)
     weights = layer(large).need_weights().to(torch.float64)
     visible = large.visible()
-    least = weights.masked_fill(~visible, torch.inf).amin(-1, keepdim=True)
-    most = math.exp(2 * cap) * (1 + 2 * subject.bounds(large).relative) * least
-    assert_all(
-        (weights <= most) | ~visible, weights, f"with a soft cap of {cap}, a weight is at most e^{2 * cap} times any other"
-    )
+    what = f"with a soft cap of {cap}, the odds between two keys are at most e^{2 * cap}"
+    _assert_odds(weights, visible, 2 * cap, subject.bounds(large).relative, what)
 
 
 def sinks_take_their_share(subject: Subject, case: Case) -> None:
@@ -143,10 +141,14 @@ def qk_norm_bounds_the_scores(subject: Subject, case: Case) -> None:
     weights = layer(large).need_weights().to(torch.float64)
     visible = large.visible()
     score = math.sqrt(case.d_head) * float(w.n_q.abs().max() * w.n_k.abs().max())  # by Cauchy and Schwarz
-    least = weights.masked_fill(~visible, torch.inf).amin(-1, keepdim=True)
-    most = math.exp(min(700.0, 2 * score)) * (1 + 2 * subject.bounds(large).relative) * least
-    what = f"after a QK norm no score exceeds {score:.3g}, and no weight e^{2 * score:.3g} times another"
-    assert_all((weights <= most) | ~visible, weights, what)
+    what = f"after a QK norm no score exceeds {score:.3g}, and the odds between two keys are at most e^{2 * score:.3g}"
+    _assert_odds(weights, visible, min(700.0, 2 * score), subject.bounds(large).relative, what)
+
+
+def _assert_odds(weights: Tensor, visible: Tensor, largest: float, relative: float, what: str) -> None:
+    """Raise unless no visible key weighs more than e**largest times another."""
+    odds = weights / weights.masked_fill(~visible, torch.inf).amin(-1, keepdim=True)
+    assert_all((odds <= math.exp(largest) * (1 + 2 * relative)) | ~visible, odds, what)
 
 
 # A finite bias, in the mask or for positions, would have its own say in the odds.
