@@ -350,8 +350,10 @@ class BiasInsteadOfTheFlag(Fault, AlibiAttention):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant
         causality: all
-        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"

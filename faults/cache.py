@@ -49,7 +49,7 @@ class TriangleAtTheFirstKey(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, capacity_does_not_matter
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "masking: mask generation"
@@ -90,7 +90,7 @@ class SquareMaskOnAWarmCache(Fault, CachedAttention):
 
     Killed by:
         decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
-            requests_do_not_see_each_other, a_second_generation_is_the_first, capacity_does_not_matter
+            requests_do_not_see_each_other, a_second_generation_is_the_first, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "masking: mask generation"
@@ -129,7 +129,8 @@ class PromptUnmaskedWithACache(Fault, CachedAttention):
         Case(queries=2, mask='is_causal', chunk=2)
 
     Killed by:
-        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, capacity_does_not_matter
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
+            capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "masking: dynamic mask"
@@ -173,7 +174,7 @@ class MaskOnlyForThePrompt(Fault, CachedAttention):
 
     Killed by:
         decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
-            capacity_does_not_matter
+            capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "masking: dynamic mask"
@@ -210,13 +211,13 @@ class CausalOnlyWithACache(Fault, CachedAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant
-        causality: a_prefix_gives_the_first_rows
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows
         heads: a_head_is_a_layer_of_one_head
         algebra: values_enter_linearly
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, capacity_does_not_matter
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
@@ -264,7 +265,7 @@ class PaddingMaskOfTheNewTokens(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, requests_do_not_see_each_other, capacity_does_not_matter
+            beams_take_their_past_along, requests_do_not_see_each_other, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "masking: dynamic mask"
@@ -356,7 +357,7 @@ class PositionAdvancedTooEarly(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, capacity_does_not_matter
+            beams_take_their_past_along, a_second_generation_is_the_first, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: update synchronization"
@@ -399,7 +400,7 @@ class ValuesOverwritten(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, capacity_does_not_matter
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: update synchronization"
@@ -485,7 +486,7 @@ class RolledWhenFull(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, a_second_generation_is_the_first, capacity_does_not_matter
+            beams_take_their_past_along, a_second_generation_is_the_first, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: invalidation"
@@ -526,7 +527,7 @@ class NewKeysInFront(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along
+            beams_take_their_past_along, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: memory layout"
@@ -610,7 +611,7 @@ class KeysAndValuesInOneBuffer(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, capacity_does_not_matter
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: memory layout"
@@ -650,7 +651,7 @@ class SlotsBeforeHeads(Fault, CachedAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, a_second_generation_is_the_first, capacity_does_not_matter
+            beams_take_their_past_along, a_second_generation_is_the_first, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: memory layout"

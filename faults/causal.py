@@ -66,13 +66,14 @@ class CausalOffByOne(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: weights_explain_the_output, outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
-        modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
-        tools: autocast_rounds_and_no_more
+        tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "masking: mask generation"
@@ -168,8 +169,9 @@ class CausalReversed(Fault):
         dependence: all
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
             the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
-        dropout: equal_rows_are_dropped_apart
+        dropout: every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
         precision: rounding_explains_the_error
+        training: every_parameter_learns
     """
 
     root_cause = "masking: mask generation"
@@ -212,15 +214,16 @@ class CausalTopLeft(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: outputs_stay_among_the_values
+        rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
-        dependence: every_query_counts, every_visible_value_counts, every_parameter_counts, a_nan_that_is_seen_comes_out
+        dependence: all
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         dropout: every_key_is_dropped_for_itself
         precision: rounding_explains_the_error
+        tools: vmap_is_a_loop
         training: every_parameter_learns
     """
 
@@ -326,7 +329,9 @@ class CausalFlagDroppedWithMask(Fault):
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more
@@ -372,8 +377,10 @@ class MaskDroppedWithCausalFlag(Fault):
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -416,12 +423,13 @@ class CausalFlagDroppedWithDropout(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: weights_explain_the_output, outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant
         causality: all
         batch: a_sample_alone_gives_its_own_rows
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
-        modes: evaluation_ignores_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: evaluation_ignores_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more
     """
@@ -460,9 +468,11 @@ class NoMaskMeansCausal(Fault):
 
     Killed by:
         reference: all
-        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        rows: constant_values_come_back
+        symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
+            permuted_tokens_give_permuted_rows, any_key_may_come_first
         heads: each_query_head_reads_its_own_group
-        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts, a_nan_that_is_seen_comes_out
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error

@@ -44,7 +44,7 @@ class TwoFillsAdded(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
         masking: empty_rows_are_as_declared
-        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        causality: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
@@ -104,9 +104,13 @@ class MaskOrFlag(Fault):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
-        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        batch: a_sample_alone_gives_its_own_rows
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: a_shift_of_all_keys_changes_nothing
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_gradient_is_that_of_the_kept_weights
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        contract: strides_do_not_matter
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more
     """
@@ -195,10 +199,12 @@ class PaddingTakenForAPrefix(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight
+        symmetry: a_query_alone_gives_its_own_row
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
-        heads: heads_may_be_permuted
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        batch: padding_changes_nothing
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -247,25 +253,25 @@ class MaskIndexedByHead(Fault):
         Case(num_heads=2, mask='causal')
 
     Killed by:
-        reference: output_is_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows, any_key_may_come_first
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, no_bias_and_zeros_give_zeros
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            no_bias_and_zeros_give_zeros
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
-        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, training_projects_out_as_well,
-            the_gradient_is_that_of_the_kept_weights
+        modes: all
         dropout: every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
-        contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            nothing_around_it_is_changed, a_second_call_gives_the_same, mask_and_flag_are_for_one_call,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+        contract: the_result_has_the_shape_of_the_question, no_queries_get_no_rows, strides_do_not_matter,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            mask_and_flag_are_for_one_call, one_layer_serves_all_sizes, a_state_dict_carries_everything
         precision: all
         tools: all
         training: every_parameter_learns
@@ -363,7 +369,8 @@ class KeysViewedAtQueryLength(Fault):
         rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             any_key_may_come_first
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
@@ -372,7 +379,7 @@ class KeysViewedAtQueryLength(Fault):
         derivatives: gradients_are_slopes_of_the_output
         modes: all
         dropout: equal_rows_are_dropped_apart
-        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, no_queries_get_no_rows, strides_do_not_matter,
             nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
             a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything

@@ -52,7 +52,7 @@ class PositionsFromZeroInEveryCall(Fault, DecoderAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "positional encoding: indexing"
@@ -90,7 +90,7 @@ class PositionsEndAtTheWindow(Fault, DecoderAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: cache position"
@@ -126,10 +126,11 @@ class ChunkAtOnePosition(Fault, DecoderAttention):
         0: the output of a first call in evaluation is right; wrong: what its cache gives.
 
     Smallest case:
-        Case(queries=4, d_head=6, mask='is_causal', placing='rotary', rotary_width=4, chunk=2)
+        Case(queries=4, d_head=6, mask='is_causal', placing='rotary', chunk=2)
 
     Killed by:
-        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
+            capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "positional encoding: indexing"
@@ -215,7 +216,7 @@ class GivenPositionsOnlyAtFirst(Fault, DecoderAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along
+            beams_take_their_past_along, capacity_does_not_matter
     """
 
     root_cause = "positional encoding: indexing"
@@ -259,7 +260,8 @@ class OffsetReadAfterTheUpdate(Fault, DecoderAttention):
         Case(queries=2, d_head=6, mask='is_causal', placing='rotary', rotary_width=4)
 
     Killed by:
-        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass
+        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: update synchronization"
@@ -304,11 +306,11 @@ class KeysTurnedAgain(Fault, DecoderAttention):
         0: the output of a first call in evaluation is right; wrong: what its cache gives.
 
     Smallest case:
-        Case(queries=2, d_head=6, mask='is_causal', placing='rotary')
+        Case(queries=2, d_head=6, mask='is_causal', placing='rotary', rotary_width=4)
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "positional encoding: relative position"
@@ -348,7 +350,7 @@ class CutToTheWindowBeforeAllHaveSeen(Fault, DecoderAttention):
 
     Killed by:
         decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
-            requests_do_not_see_each_other, a_second_generation_is_the_first
+            requests_do_not_see_each_other, a_second_generation_is_the_first, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "kv cache: invalidation"
@@ -386,11 +388,11 @@ class CacheOneTokenTooShort(Fault, DecoderAttention):
         0: the output of a first call in evaluation is right; wrong: what its cache gives.
 
     Smallest case:
-        Case(queries=2, d_head=6, mask='is_causal', window=2, placing='rotary')
+        Case(queries=2, d_head=6, mask='is_causal', window=2, placing='rotary', rotary_width=4)
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along
+            beams_take_their_past_along, capacity_does_not_matter
     """
 
     root_cause = "kv cache: invalidation"
@@ -428,10 +430,11 @@ class CacheTakenForTheWindow(Fault, DecoderAttention):
         0: the output of a first call in evaluation is right; wrong: what its cache gives.
 
     Smallest case:
-        Case(queries=4, d_head=6, mask='is_causal', window=2, placing='rotary', chunk=2)
+        Case(queries=3, d_head=6, mask='is_causal', window=2, placing='rotary', prefill=1, chunk=2)
 
     Killed by:
-        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along
+        decoding: chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass, beams_take_their_past_along,
+            capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "masking: dynamic mask"
@@ -473,8 +476,7 @@ class WholeMaskForTheWindow(Fault, DecoderAttention):
         Case(queries=2, d_head=6, mask='is_causal+padding', window=1, placing='rotary')
 
     Killed by:
-        decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along, requests_do_not_see_each_other, a_second_generation_is_the_first
+        decoding: all
     """
 
     root_cause = "masking: dynamic mask"
@@ -512,7 +514,7 @@ class MaskCutAtTheWrongEnd(Fault, DecoderAttention):
 
     Killed by:
         decoding: token_by_token_is_one_pass, chunk_by_chunk_is_one_pass, going_on_after_a_prefill_is_one_pass,
-            beams_take_their_past_along
+            beams_take_their_past_along, capacity_does_not_matter, a_cache_keeps_the_dtype
     """
 
     root_cause = "masking: mask application"

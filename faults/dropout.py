@@ -42,13 +42,14 @@ class DropoutInEvaluation(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
         algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
             a_bias_multiplies_the_odds
+        derivatives: gradients_are_slopes_of_the_output
         modes: evaluation_ignores_dropout
         dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation
         contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same,
@@ -94,13 +95,14 @@ class DropoutModuleMadeInForward(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
         algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
             a_bias_multiplies_the_odds
+        derivatives: gradients_are_slopes_of_the_output
         modes: evaluation_ignores_dropout
         dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation
         contract: strides_do_not_matter, nothing_around_it_is_changed, a_second_call_gives_the_same,
@@ -185,7 +187,8 @@ class DropoutBeforeSoftmax(Fault):
     Killed by:
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights, training_returns_the_weights_before_dropout
-        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself,
+            equal_rows_are_dropped_apart
     """
 
     root_cause = "score: implementation"
@@ -326,6 +329,7 @@ class DropoutSharedByQueries(Fault):
 
     Killed by:
         modes: dropout_is_drawn_for_every_weight
+        dropout: equal_rows_are_dropped_apart
     """
 
     root_cause = "score: implementation"
@@ -362,7 +366,7 @@ class DropoutSharedByHeads(Fault):
 
     Killed by:
         modes: dropout_is_drawn_for_every_weight
-        dropout: every_head_drops_for_itself
+        dropout: every_head_drops_for_itself, every_key_is_dropped_for_itself
     """
 
     root_cause = "score: implementation"
@@ -483,6 +487,7 @@ class DropoutInTheDenominator(Fault):
             the_gradient_is_that_of_the_kept_weights
         dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation
         precision: all
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "score: normalization"

@@ -87,8 +87,9 @@ class EmptyRowsUniform(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
         masking: empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        batch: a_sample_alone_gives_its_own_rows
+        batch: all
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
@@ -134,9 +135,9 @@ class EmptyRowsUnmasked(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows
         masking: empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        batch: a_sample_alone_gives_its_own_rows
+        batch: all
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: a_shift_of_all_keys_changes_nothing
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly
         modes: modes_agree_without_dropout, dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error

@@ -40,7 +40,8 @@ class TiledKvHeads(Fault):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights,
             each_query_head_reads_its_own_group
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -88,8 +89,7 @@ class UnexpandedKvHeads(Fault):
         batch: all
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head, every_head_chooses_for_itself,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
@@ -102,6 +102,7 @@ class UnexpandedKvHeads(Fault):
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
+        training: every_parameter_learns
     """
 
     root_cause = "variant: variant configuration"
@@ -142,22 +143,22 @@ class TokensRepeatedForKvHeads(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
-            empty_rows_harm_no_gradient
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head, every_head_chooses_for_itself,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
-        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself,
+            every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
@@ -199,21 +200,21 @@ class ElementwiseScores(Fault):
 
     Killed by:
         reference: all
-        rows: no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back
+        rows: no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back,
+            outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             any_key_may_come_first
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form,
+            empty_rows_are_as_declared
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
-        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
-        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+        modes: all
+        dropout: equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, no_queries_get_no_rows, strides_do_not_matter,
             nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
             a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
@@ -260,6 +261,7 @@ class AveragedHeads(Fault):
     Killed by:
         reference: all
         rows: rows_sum_to_one
+        masking: empty_rows_are_as_declared
         heads: a_head_is_a_layer_of_one_head, every_head_chooses_for_itself
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
@@ -303,21 +305,21 @@ class OnlyTheReturnedWeightsAveraged(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
         dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads,
-            every_head_drops_for_itself
+            every_head_drops_for_itself, equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
@@ -363,20 +365,21 @@ class WeightsTimesQueries(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
-        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself,
+            equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
@@ -427,12 +430,12 @@ class TransposedWeights(Fault):
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
-        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+        dropout: equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, no_queries_get_no_rows, strides_do_not_matter,
             nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
             a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
@@ -486,20 +489,21 @@ class BatchAndTimeExchanged(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
-        dropout: no_draw_is_the_evaluation, every_head_drops_for_itself
+        dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads,
+            every_head_drops_for_itself, equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
@@ -550,6 +554,7 @@ class BatchAndHeadsExchanged(Fault):
         causality: no_gradient_flows_from_hidden_keys
         batch: a_sample_alone_gives_its_own_rows
         heads: heads_may_be_permuted, each_query_head_reads_its_own_group
+        algebra: a_bias_multiplies_the_odds
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error

@@ -86,7 +86,7 @@ class MaskForgottenByTheFallback(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: weights_explain_the_output, outputs_stay_among_the_values
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
         masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
@@ -138,14 +138,16 @@ class MergeByTheAdviceOfTheError(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        batch: padding_changes_nothing
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, each_query_head_reads_its_own_group
-        dependence: every_visible_key_counts
+        dependence: every_visible_key_counts, every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
+        tools: autocast_rounds_and_no_more
         graphs: all
     """
 
@@ -236,6 +238,7 @@ class OddWidthsInHalf(Fault):
         heads: a_head_is_a_layer_of_one_head
         algebra: a_shift_of_all_keys_changes_nothing
         modes: modes_agree_without_dropout, training_returns_the_weights_before_dropout
+        precision: rounding_explains_the_error
     """
 
     root_cause = "kernel: feature constraints"
@@ -371,7 +374,7 @@ class ResultInKeptMemory(Fault):
         Case()
 
     Killed by:
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head, every_head_chooses_for_itself
         algebra: values_enter_linearly
         dependence: every_query_counts, every_visible_key_counts, every_visible_value_counts, every_parameter_counts
         modes: training_projects_out_as_well
@@ -421,6 +424,18 @@ class NothingForNoTokens(Fault):
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/188765
         https://github.com/pytorch/pytorch/pull/195812
+
+    Symptom:
+        Silent: nothing is raised, the result is wrong.
+
+    Severity:
+        0: the output of a first call in evaluation is right.
+
+    Smallest case:
+        Case(queries=2, keys=1)
+
+    Killed by:
+        contract: no_queries_get_no_rows
     """
 
     root_cause = "kernel: feature constraints"

@@ -63,11 +63,12 @@ class WrongSplitOrder(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows, any_key_may_come_first
         masking: content_of_hidden_keys_is_irrelevant
-        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights,
             each_query_head_reads_its_own_group
         algebra: a_shift_of_all_keys_changes_nothing
+        dependence: every_visible_key_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
@@ -116,20 +117,21 @@ class MissingTranspose(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
-        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself,
+            equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
@@ -179,11 +181,11 @@ class MissingContiguous(Fault):
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
+        dropout: every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
             nothing_around_it_is_changed, a_second_call_gives_the_same, a_result_outlives_the_next_call,
             mask_and_flag_are_for_one_call, one_layer_serves_all_sizes, a_state_dict_carries_everything
@@ -237,8 +239,8 @@ class WrongMergeOrder(Fault):
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head, each_query_head_reads_its_own_group
         dependence: every_visible_key_counts
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
-            the_gradient_is_that_of_the_kept_weights
+        modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more
@@ -283,28 +285,27 @@ class MaskShapeMismatch(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output,
-            outputs_stay_among_the_values
+        rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows, any_key_may_come_first
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
-        heads: the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights,
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights,
             each_query_head_reads_its_own_group
         algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
             no_bias_and_zeros_give_zeros
-        dependence: every_query_counts, every_visible_value_counts, a_nan_that_is_seen_comes_out
+        dependence: every_query_counts, every_visible_key_counts, every_visible_value_counts, a_nan_that_is_seen_comes_out
         derivatives: gradients_are_slopes_of_the_output
         modes: all
-        dropout: equal_rows_are_dropped_apart
-        contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            nothing_around_it_is_changed, a_second_call_gives_the_same, a_result_outlives_the_next_call,
-            mask_and_flag_are_for_one_call, one_layer_serves_all_sizes, a_state_dict_carries_everything
+        dropout: every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, no_queries_get_no_rows, strides_do_not_matter,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
-        tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
-            every_submodule_is_called, vmap_is_a_loop
+        tools: all
         training: every_parameter_learns
     """
 
@@ -403,14 +404,16 @@ class MaskWithoutQueryAxis(Fault):
         Case(queries=2, mask='full', encoding='additive')
 
     Killed by:
-        reference: weights_are_the_formula
+        reference: weights_are_the_formula, gradients_are_those_of_the_formula
         rows: rows_sum_to_one
         symmetry: a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: the_flag_means_its_mask
-        heads: each_query_head_reads_its_own_group
+        heads: grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
         dependence: every_query_counts, every_visible_key_counts, every_parameter_counts
-        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        dropout: every_key_is_dropped_for_itself
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more
@@ -453,9 +456,8 @@ class TransposedMask(Fault):
         Case(keys=2, mask='full')
 
     Killed by:
-        reference: weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, no_weight_is_negative, weights_explain_the_output, constant_values_come_back,
-            outputs_stay_among_the_values
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: all
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows, any_key_may_come_first
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
@@ -463,17 +465,21 @@ class TransposedMask(Fault):
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, no_bias_and_zeros_give_zeros
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, a_bias_multiplies_the_odds,
+            no_bias_and_zeros_give_zeros
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
-        contract: the_result_has_the_shape_of_the_question, strides_do_not_matter, nothing_passed_in_is_changed,
-            nothing_around_it_is_changed, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
-            one_layer_serves_all_sizes, a_state_dict_carries_everything
+        dropout: equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, no_queries_get_no_rows, strides_do_not_matter,
+            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
+            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
+            a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
         tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
             autocast_rounds_and_no_more, vmap_is_a_loop
+        training: every_parameter_learns
     """
 
     root_cause = "masking: mask application"
@@ -526,7 +532,7 @@ class MaskTiledOverHeads(Fault):
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
         batch: a_sample_alone_gives_its_own_rows
-        heads: heads_may_be_permuted
+        heads: heads_may_be_permuted, each_query_head_reads_its_own_group
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error

@@ -67,11 +67,11 @@ class MaskAfterSoftmax(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: each_query_head_reads_its_own_group
-        algebra: a_shift_of_the_mask_changes_nothing
+        algebra: a_shift_of_the_mask_changes_nothing, a_bias_multiplies_the_odds
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
@@ -116,10 +116,10 @@ class MaskAfterSoftmaxRenormalised(Fault):
 
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
-        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
         derivatives: gradients_are_slopes_of_the_output
-        modes: the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: all
         tools: autocast_rounds_and_no_more
     """
@@ -169,13 +169,14 @@ class MaskMultipliedBeforeSoftmax(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula
         symmetry: permuted_tokens_give_permuted_rows
         masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head
-        modes: dropout_is_drawn_for_every_weight
+        algebra: a_shift_of_all_keys_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight
         precision: rounding_explains_the_error
     """
 
@@ -307,7 +308,7 @@ class ZeroTimesInfinity(Fault):
         Case(mask='full')
 
     Killed by:
-        reference: weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: no_weight_is_negative
         masking: a_mask_may_be_written_in_any_form
         causality: no_gradient_flows_from_hidden_keys, the_flag_means_its_mask
@@ -315,7 +316,8 @@ class ZeroTimesInfinity(Fault):
         algebra: no_bias_and_zeros_give_zeros
         derivatives: gradients_are_slopes_of_the_output
         modes: dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
-        precision: rounding_explains_the_error, finite_in_gives_finite_out
+        dropout: every_key_is_dropped_for_itself
+        precision: all
     """
 
     root_cause = "masking: mask generation"
@@ -353,7 +355,7 @@ class InfinityOfTheWrongSign(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula
         rows: no_weight_is_negative
         masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
@@ -361,7 +363,7 @@ class InfinityOfTheWrongSign(Fault):
         heads: each_query_head_reads_its_own_group
         algebra: no_bias_and_zeros_give_zeros
         derivatives: gradients_are_slopes_of_the_output
-        modes: dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p
         precision: all
     """
 
@@ -405,13 +407,13 @@ class MaskNeverUsed(Fault):
         Case(queries=2, mask='full', encoding='additive')
 
     Killed by:
-        reference: weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: permuted_tokens_give_permuted_rows
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: padding_changes_nothing
-        heads: a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
@@ -490,15 +492,15 @@ class MaskDroppedWithoutGradients(Fault):
         Case(queries=2, mask='causal')
 
     Killed by:
-        reference: weights_are_the_formula
-        rows: weights_explain_the_output, outputs_stay_among_the_values
-        symmetry: permuted_tokens_give_permuted_rows
-        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        reference: output_is_the_formula, weights_are_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
-        heads: a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
         modes: modes_agree_without_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p
+            the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error
     """
@@ -536,12 +538,13 @@ class MaskDroppedInCrossAttention(Fault):
         Case(keys=2, mask='full', encoding='additive')
 
     Killed by:
-        reference: weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: weights_explain_the_output, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
+        symmetry: permuted_keys_change_nothing
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: all
         batch: padding_changes_nothing
-        heads: a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter

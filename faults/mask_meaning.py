@@ -37,14 +37,15 @@ class InvertedPolarity(Fault):
         Case(mask='full')
 
     Killed by:
-        reference: weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         symmetry: permuted_tokens_give_permuted_rows
         masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head, each_query_head_reads_its_own_group
-        dependence: every_query_counts, every_visible_value_counts
+        dependence: every_query_counts, every_visible_value_counts, every_parameter_counts
         modes: dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p
+        dropout: every_key_is_dropped_for_itself
         precision: rounding_explains_the_error
         training: every_parameter_learns
     """
@@ -87,12 +88,13 @@ class BooleanMaskAdded(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula
         symmetry: permuted_tokens_give_permuted_rows
         masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head
+        modes: dropout_drops_single_weights
         precision: rounding_explains_the_error
     """
 
@@ -133,13 +135,13 @@ class ZeroOneMaskAdded(Fault):
         Case(queries=2, mask='is_causal')
 
     Killed by:
-        reference: weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula
         symmetry: permuted_tokens_give_permuted_rows
         masking: a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head
-        modes: dropout_is_drawn_for_every_weight
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight
         precision: rounding_explains_the_error
     """
 
@@ -181,10 +183,10 @@ class FloatMaskReadAsBoolean(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: padding_changes_nothing
-        dependence: every_visible_key_counts, every_visible_value_counts
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
@@ -229,6 +231,7 @@ class BiasLost(Fault):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        algebra: a_bias_multiplies_the_odds
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         tools: autocast_rounds_and_no_more

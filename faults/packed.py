@@ -105,9 +105,10 @@ class DocumentsComparedInOrder(Fault, PackedAttention):
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant
         causality: no_gradient_flows_from_hidden_keys
+        algebra: values_enter_linearly
         variants: packed_documents_are_documents_alone
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
-        tools: autocast_rounds_and_no_more
+        tools: given_parameters_are_used, autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask generation"
@@ -153,7 +154,8 @@ class DocumentsBeginOneTokenLate(Fault, PackedAttention):
         algebra: values_enter_linearly
         dependence: every_visible_key_counts
         variants: packed_documents_are_documents_alone
-        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         dropout: every_key_is_dropped_for_itself
         tools: autocast_rounds_and_no_more
     """
@@ -193,6 +195,7 @@ class DocumentsOfTheFirstSample(Fault, PackedAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant
         batch: a_sample_alone_gives_its_own_rows
         heads: each_query_head_reads_its_own_group
         dependence: every_visible_key_counts, every_parameter_counts
@@ -240,7 +243,7 @@ class DocumentZeroTakenForPadding(Fault, PackedAttention):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         heads: each_query_head_reads_its_own_group
-        dependence: every_visible_value_counts, every_parameter_counts
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
         modes: dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p
         dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself,
             every_key_is_dropped_for_itself
@@ -289,11 +292,13 @@ class DocumentsReplaceTheMask(Fault, PackedAttention):
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
         variants: packed_documents_are_documents_alone
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
+        contract: a_state_dict_carries_everything
         tools: given_parameters_are_used, autocast_rounds_and_no_more
     """
 
@@ -333,9 +338,9 @@ class MaskReplacesTheDocuments(Fault, PackedAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
-        heads: the_output_is_the_sum_of_its_heads
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         algebra: values_enter_linearly
         variants: packed_documents_are_documents_alone
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
@@ -379,9 +384,9 @@ class CausalLostInDocuments(Fault, PackedAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         tools: autocast_rounds_and_no_more
     """
 

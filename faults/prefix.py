@@ -53,9 +53,10 @@ class PrefixUnderTheCausalFlag(Fault, PrefixAttention):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: rows_sum_to_one, outputs_stay_among_the_values
         heads: each_query_head_reads_its_own_group
-        dependence: every_visible_key_counts, every_parameter_counts
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
         variants: a_prefix_sees_itself_both_ways
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         dropout: every_key_is_dropped_for_itself
         tools: autocast_rounds_and_no_more
     """
@@ -99,7 +100,7 @@ class PrefixSeesWhatFollows(Fault, PrefixAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         batch: a_sample_alone_gives_its_own_rows
         variants: a_prefix_sees_itself_both_ways
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
@@ -143,7 +144,7 @@ class PrefixOneTokenTooLong(Fault, PrefixAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         variants: a_prefix_sees_itself_both_ways
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
@@ -186,7 +187,7 @@ class PrefixOfTheFirstSample(Fault, PrefixAttention):
         rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
         batch: a_sample_alone_gives_its_own_rows
         heads: each_query_head_reads_its_own_group
-        dependence: every_parameter_counts
+        dependence: every_visible_value_counts, every_parameter_counts
         variants: a_prefix_sees_itself_both_ways
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         dropout: every_key_is_dropped_for_itself
@@ -229,7 +230,7 @@ class PrefixOpensTheWholeSequence(Fault, PrefixAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         batch: a_sample_alone_gives_its_own_rows
         variants: a_prefix_sees_itself_both_ways
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
@@ -273,7 +274,8 @@ class PrefixReplacesTheMask(Fault, PrefixAttention):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         tools: autocast_rounds_and_no_more
@@ -317,8 +319,11 @@ class PrefixOpensItsPadding(Fault, PrefixAttention):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
-        heads: a_head_is_a_layer_of_one_head
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        algebra: a_shift_of_all_keys_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
+        tools: autocast_rounds_and_no_more
     """
 
     root_cause = "masking: mask application"

@@ -227,22 +227,21 @@ class UntransposedWeight(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head, every_head_chooses_for_itself,
-            grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing
+        heads: all
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
-        modes: evaluation_ignores_dropout, dropout_drops_single_weights, dropout_is_drawn_for_every_weight,
-            the_share_of_dropped_weights_is_p, training_projects_out_as_well, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
-        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
-        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, strides_do_not_matter,
-            nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+        modes: all
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself,
+            equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
@@ -296,13 +295,12 @@ class QueriesFromTheContext(Fault):
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
         dropout: equal_rows_are_dropped_apart
-        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, no_queries_get_no_rows, strides_do_not_matter,
             nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
             a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
@@ -354,18 +352,17 @@ class ContextIgnored(Fault):
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
         dropout: equal_rows_are_dropped_apart
-        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, no_queries_get_no_rows, strides_do_not_matter,
             nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
             a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
-        precision: rounding_explains_the_error, finite_in_gives_finite_out
+        precision: all
         tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,
             autocast_rounds_and_no_more, vmap_is_a_loop
         training: every_parameter_learns
@@ -404,7 +401,7 @@ class ContextOfEqualLengthIgnored(Fault):
         Case(keys=1)
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        reference: all
         rows: weights_explain_the_output, outputs_stay_among_the_values
         causality: no_gradient_flows_from_hidden_keys
         dependence: every_visible_key_counts, every_visible_value_counts, a_nan_that_is_seen_comes_out
@@ -452,7 +449,7 @@ class MissingOutProjection(Fault):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        heads: the_output_is_the_sum_of_its_heads
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
         dependence: every_parameter_counts
         modes: training_projects_out_as_well
         precision: rounding_explains_the_error
@@ -494,7 +491,7 @@ class TransposedOutProjection(Fault):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output
-        heads: a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
         modes: training_projects_out_as_well
         precision: rounding_explains_the_error
         tools: every_submodule_is_called

@@ -99,6 +99,7 @@ class NormWithoutItsWeight(Fault, QKNormAttention):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         dependence: every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
         tools: every_submodule_is_called
     """
 
@@ -139,6 +140,7 @@ class OneNormForBoth(Fault, QKNormAttention):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         dependence: every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
         tools: every_submodule_is_called
     """
 
@@ -219,24 +221,27 @@ class KeyNormOfTheQuerysToken(Fault, QKNormAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             any_key_may_come_first
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: all
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights,
             each_query_head_reads_its_own_group
-        algebra: values_enter_linearly, a_shift_of_the_mask_changes_nothing, no_bias_and_zeros_give_zeros
+        algebra: values_enter_linearly, a_shift_of_the_mask_changes_nothing, a_bias_multiplies_the_odds,
+            no_bias_and_zeros_give_zeros
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         variants: qk_norm_bounds_the_scores
         modes: all
-        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, strides_do_not_matter,
+        dropout: every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
+        contract: the_result_has_the_shape_of_the_question, a_batch_of_none_works, no_queries_get_no_rows, strides_do_not_matter,
             nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
             a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
             a_state_dict_carries_everything
-        precision: rounding_explains_the_error, finite_in_gives_finite_gradients
+        devices: what_is_made_is_made_where_x_is
+        precision: all
         tools: all
     """
 
@@ -279,6 +284,7 @@ class LayerNormForRootMeanSquare(Fault, QKNormAttention):
         dependence: every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
         tools: every_submodule_is_called
     """
 
@@ -321,6 +327,7 @@ class LengthForRootMeanSquare(Fault, QKNormAttention):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         dependence: every_parameter_counts
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
         tools: every_submodule_is_called
     """
 
@@ -360,6 +367,7 @@ class EpsilonOutsideTheRoot(Fault, QKNormAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
         tools: every_submodule_is_called
     """
 
@@ -445,6 +453,7 @@ class WeightAddedToOne(Fault, QKNormAttention):
         variants: qk_norm_bounds_the_scores
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
         tools: every_submodule_is_called
     """
 

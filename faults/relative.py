@@ -141,7 +141,7 @@ class FarIsTheLength(Fault, RelativeBiasAttention):
         Case(queries=4, mask='is_causal', placing='relative_bias')
 
     Killed by:
-        reference: gradients_are_those_of_the_formula
+        reference: weights_are_the_formula, gradients_are_those_of_the_formula
         modes: dropout_drops_single_weights
         graphs: an_exported_layer_is_the_layer
     """

@@ -266,8 +266,10 @@ class QueriesNotTurned(Fault, RotaryAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart,
+            left_padding_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -305,8 +307,10 @@ class KeysTurnedBackwards(Fault, RotaryAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart,
+            left_padding_changes_nothing
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -348,7 +352,8 @@ class ValuesTurnedToo(Fault, RotaryAttention):
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         heads: each_query_head_reads_its_own_group
         positions: a_shift_of_all_positions_changes_nothing, one_position_for_all_is_none, far_out_positions_are_told_apart
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -387,7 +392,8 @@ class PositionsGivenAreIgnored(Fault, RotaryAttention):
     Killed by:
         reference: output_is_the_formula, gradients_are_those_of_the_formula
         positions: position_zero_changes_nothing, one_position_for_all_is_none, every_position_counts
-        modes: dropout_drops_single_weights
+        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        precision: rounding_explains_the_error
     """
 
     root_cause = "positional encoding: indexing"
@@ -425,7 +431,7 @@ class OneRowOfPositions(Fault, RotaryAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         batch: a_sample_alone_gives_its_own_rows
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -545,24 +551,23 @@ class FrequenciesOfTheWholeHead(Fault, RotaryAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, hidden_keys_get_no_weight, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: a_sample_alone_gives_its_own_rows
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
         dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts, a_nan_that_is_seen_comes_out
         derivatives: gradients_are_slopes_of_the_output
         positions: a_shift_of_all_positions_changes_nothing, positions_are_counted_if_none_are_given,
-            position_zero_changes_nothing, one_position_for_all_is_none, every_position_counts
-        modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
-            training_returns_the_weights_before_dropout
-        dropout: every_key_is_dropped_for_itself
-        contract: a_batch_of_none_works, a_state_dict_carries_everything
+            position_zero_changes_nothing, one_position_for_all_is_none, every_position_counts, left_padding_changes_nothing
+        modes: all
+        dropout: no_draw_is_the_evaluation, every_head_drops_for_itself, every_key_is_dropped_for_itself
+        contract: one_query_and_one_key_work, a_batch_of_none_works, strides_do_not_matter, nothing_around_it_is_changed,
+            a_state_dict_carries_everything
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
         tools: checkpointing_changes_nothing, given_parameters_are_used, a_saved_layer_comes_back, every_submodule_is_called,
-            autocast_rounds_and_no_more
+            autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "qkv projection: dimension"

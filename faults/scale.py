@@ -362,6 +362,7 @@ class ScaledMask(Fault):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         heads: a_head_is_a_layer_of_one_head
+        algebra: a_bias_multiplies_the_odds
         modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
     """
 

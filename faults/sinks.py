@@ -169,7 +169,8 @@ class SinkAlongTheQueries(Fault, SinkAttention):
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: no_weight_is_negative, hidden_keys_get_no_weight, weights_explain_the_output
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
@@ -178,11 +179,12 @@ class SinkAlongTheQueries(Fault, SinkAttention):
         derivatives: gradients_are_slopes_of_the_output
         variants: sinks_take_their_share, a_sink_is_a_score_like_any_other
         modes: all
-        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself
+        dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself,
+            every_key_is_dropped_for_itself, equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: all
@@ -227,7 +229,8 @@ class SinkBesideTheMaximum(Fault, SinkAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         variants: a_sink_is_a_score_like_any_other
-        modes: dropout_drops_single_weights, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 

@@ -42,12 +42,13 @@ class SoftmaxOverQueries(Fault):
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, hidden_keys_get_no_weight, constant_values_come_back, outputs_stay_among_the_values
         symmetry: a_query_alone_gives_its_own_row
-        causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
-        heads: each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, no_bias_and_zeros_give_zeros
+        heads: every_head_chooses_for_itself, each_query_head_reads_its_own_group
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, a_bias_multiplies_the_odds,
+            no_bias_and_zeros_give_zeros
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
@@ -94,14 +95,18 @@ class SoftmaxOverHeads(Fault):
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
+        rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
+            outputs_stay_among_the_values
+        masking: empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head, each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, no_bias_and_zeros_give_zeros
+        algebra: a_shift_of_all_keys_changes_nothing, a_bias_multiplies_the_odds, no_bias_and_zeros_give_zeros
         dependence: every_visible_key_counts
+        derivatives: gradients_are_slopes_of_the_output
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
+        dropout: every_key_is_dropped_for_itself
         precision: rounding_explains_the_error, finite_in_gives_finite_gradients
         tools: autocast_rounds_and_no_more
     """
@@ -143,10 +148,12 @@ class SoftmaxOverTheBatch(Fault):
         reference: all
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
+        masking: empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
         heads: every_head_chooses_for_itself, each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing
+        algebra: a_shift_of_all_keys_changes_nothing, a_bias_multiplies_the_odds
+        derivatives: gradients_are_slopes_of_the_output
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: all
@@ -233,9 +240,9 @@ class HalfPrecisionSoftmax(Fault):
 
     Killed by:
         reference: all
-        rows: rows_sum_to_one, constant_values_come_back
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         heads: each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, a_bias_multiplies_the_odds
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
@@ -280,7 +287,7 @@ class SinglePrecisionSoftmax(Fault):
         rows: rows_sum_to_one, constant_values_come_back
         symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
         heads: each_query_head_reads_its_own_group
-        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing
+        algebra: a_shift_of_all_keys_changes_nothing, a_shift_of_the_mask_changes_nothing, a_bias_multiplies_the_odds
         derivatives: gradients_are_slopes_of_the_output
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
@@ -324,21 +331,21 @@ class SoftmaxNotCastBack(Fault):
         reference: all
         rows: all
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_are_as_declared,
+            empty_rows_harm_no_gradient
         causality: all
         batch: all
         heads: all
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
-            no_bias_and_zeros_give_zeros
+        algebra: all
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
         modes: all
         dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads,
-            every_head_drops_for_itself
+            every_head_drops_for_itself, equal_rows_are_dropped_apart
         contract: the_result_has_the_shape_of_the_question, one_query_and_one_key_work, a_batch_of_none_works,
-            strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed, a_second_call_gives_the_same,
-            a_result_outlives_the_next_call, mask_and_flag_are_for_one_call, one_layer_serves_all_sizes,
-            a_state_dict_carries_everything
+            no_queries_get_no_rows, strides_do_not_matter, nothing_passed_in_is_changed, nothing_around_it_is_changed,
+            a_second_call_gives_the_same, a_result_outlives_the_next_call, mask_and_flag_are_for_one_call,
+            one_layer_serves_all_sizes, a_state_dict_carries_everything
         devices: what_is_made_is_made_where_x_is
         precision: all
         tools: checkpointing_changes_nothing, given_parameters_are_used, a_copy_stands_alone, a_saved_layer_comes_back,

@@ -40,14 +40,16 @@ class InputChangedInPlace(Fault):
         reference: gradients_are_those_of_the_formula
         symmetry: permuted_queries_give_permuted_rows, permuted_tokens_give_permuted_rows, any_key_may_come_first,
             self_attention_is_attention_to_oneself
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
-        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            a_bias_multiplies_the_odds
         derivatives: gradients_are_slopes_of_the_output
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
-            dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights,
+            dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
         contract: nothing_passed_in_is_changed, a_second_call_gives_the_same, mask_and_flag_are_for_one_call,
             one_layer_serves_all_sizes, a_state_dict_carries_everything
@@ -161,11 +163,12 @@ class MaskInvertedInPlace(Fault):
         rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, permuted_tokens_give_permuted_rows
         masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
-        causality: a_prefix_gives_the_first_rows
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows
         batch: a_sample_alone_gives_its_own_rows
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
         algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly
+        derivatives: gradients_are_slopes_of_the_output
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
             the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
@@ -227,11 +230,13 @@ class ScaleAccumulates(Fault):
 
     Killed by:
         symmetry: all
-        masking: content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
-        causality: a_prefix_gives_the_first_rows, the_flag_means_its_mask
+        masking: hidden_keys_can_be_deleted, content_of_hidden_keys_is_irrelevant, a_mask_may_be_written_in_any_form
+        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows, the_flag_means_its_mask
         batch: all
         heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head
-        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing
+        algebra: a_shift_of_all_keys_changes_nothing, values_enter_linearly, a_shift_of_the_mask_changes_nothing,
+            a_bias_multiplies_the_odds
+        derivatives: gradients_are_slopes_of_the_output
         modes: evaluation_ignores_dropout, modes_agree_without_dropout, dropout_drops_single_weights,
             dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p, the_gradient_is_that_of_the_kept_weights,
             training_returns_the_weights_before_dropout
@@ -279,6 +284,7 @@ class MaskRemembered(Fault):
         symmetry: permuted_queries_give_permuted_rows, permuted_keys_change_nothing, a_query_alone_gives_its_own_row,
             permuted_tokens_give_permuted_rows, any_key_may_come_first
         batch: a_sample_alone_gives_its_own_rows
+        heads: a_head_is_a_layer_of_one_head
         derivatives: gradients_are_slopes_of_the_output
         contract: a_second_call_gives_the_same
     """
@@ -324,7 +330,7 @@ class KeysRemembered(Fault):
         symmetry: permuted_keys_change_nothing, any_key_may_come_first
         causality: a_prefix_gives_the_first_rows
         batch: all
-        heads: a_head_is_a_layer_of_one_head
+        heads: heads_may_be_permuted, a_head_is_a_layer_of_one_head
         algebra: values_enter_linearly
         dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts, a_nan_that_is_seen_comes_out
         derivatives: gradients_are_slopes_of_the_output
@@ -375,14 +381,14 @@ class StridesIgnored(Fault):
         Case(d_head=2, layout='strided')
 
     Killed by:
-        reference: output_is_the_formula, weights_are_the_formula
+        reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: weights_explain_the_output, outputs_stay_among_the_values
         symmetry: permuted_keys_change_nothing, a_query_alone_gives_its_own_row, permuted_tokens_give_permuted_rows,
-            self_attention_is_attention_to_oneself
+            any_key_may_come_first, self_attention_is_attention_to_oneself
         masking: content_of_hidden_keys_is_irrelevant
         causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
         batch: all
-        dependence: a_nan_that_is_seen_comes_out
+        dependence: every_visible_key_counts, a_nan_that_is_seen_comes_out
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         contract: strides_do_not_matter
         precision: rounding_explains_the_error

@@ -40,6 +40,7 @@ class HiddenFirstKeyNan(Fault):
         rows: rows_sum_to_one, no_weight_is_negative, hidden_keys_get_no_weight, constant_values_come_back,
             outputs_stay_among_the_values
         symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows, any_key_may_come_first
+        masking: hidden_keys_can_be_deleted, empty_rows_harm_no_gradient
         causality: no_gradient_flows_from_hidden_keys
         batch: padding_changes_nothing
         heads: each_query_head_reads_its_own_group
@@ -95,6 +96,7 @@ class ScaleAgainForEveryKey(Fault):
     Killed by:
         reference: all
         symmetry: permuted_keys_change_nothing, permuted_tokens_give_permuted_rows, any_key_may_come_first
+        masking: hidden_keys_can_be_deleted
         batch: padding_changes_nothing
         heads: a_head_is_a_layer_of_one_head
         algebra: a_shift_of_all_keys_changes_nothing
@@ -141,6 +143,7 @@ class PowersOfTwo(Fault):
 
     Killed by:
         reference: all
+        algebra: a_bias_multiplies_the_odds
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error

@@ -80,7 +80,7 @@ class WeightsBoundInTheConstructor(Fault):
         reference: output_is_the_formula, gradients_are_those_of_the_formula, two_keys_share_by_the_sigmoid
         rows: weights_explain_the_output, constant_values_come_back, outputs_stay_among_the_values
         masking: empty_rows_are_as_declared
-        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+        heads: heads_may_be_permuted, the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
             grouped_heads_are_full_heads_with_repeated_weights, each_query_head_reads_its_own_group
         algebra: values_enter_linearly
         dependence: every_parameter_counts

@@ -70,7 +70,7 @@ class WindowOneTooWide(Fault, WindowAttention):
         variants: the_window_ends_where_it_says
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
-        tools: vmap_is_a_loop
+        tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "masking: mask generation"
@@ -110,11 +110,12 @@ class WindowOneTooNarrow(Fault, WindowAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one, outputs_stay_among_the_values
+        rows: rows_sum_to_one, constant_values_come_back, outputs_stay_among_the_values
         heads: each_query_head_reads_its_own_group
         dependence: every_visible_value_counts, every_parameter_counts
         variants: the_window_ends_where_it_says
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         dropout: one_key_is_dropped_or_scaled_up, no_draw_is_the_evaluation, every_head_drops_for_itself,
             every_key_is_dropped_for_itself
         precision: rounding_explains_the_error
@@ -158,8 +159,8 @@ class WindowCentredOnTheQuery(Fault, WindowAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: rows_sum_to_one
-        dependence: every_visible_value_counts, every_parameter_counts
+        rows: rows_sum_to_one, constant_values_come_back
+        dependence: every_visible_key_counts, every_visible_value_counts, every_parameter_counts
         variants: the_window_ends_where_it_says
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
@@ -207,9 +208,11 @@ class WindowOfOneTakenForNone(Fault, WindowAttention):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys
-        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
+        algebra: values_enter_linearly
         variants: the_window_ends_where_it_says
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
@@ -252,12 +255,14 @@ class WindowOpenToTheRight(Fault, WindowAttention):
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
-        masking: content_of_hidden_keys_is_irrelevant
-        causality: the_future_does_not_change_the_past, a_prefix_gives_the_first_rows
+        masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
+        causality: the_future_does_not_change_the_past, no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
+        heads: a_head_is_a_layer_of_one_head
         algebra: values_enter_linearly
-        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
+            the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
-        tools: vmap_is_a_loop
+        tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
 
     root_cause = "masking: mask generation"
@@ -303,13 +308,13 @@ class WindowReplacesTheMask(Fault, WindowAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
-        rows: hidden_keys_get_no_weight, weights_explain_the_output
+        rows: hidden_keys_get_no_weight, weights_explain_the_output, outputs_stay_among_the_values
         masking: empty_rows_are_as_declared
         causality: a_prefix_gives_the_first_rows
-        heads: grouped_heads_are_full_heads_with_repeated_weights
+        heads: the_output_is_the_sum_of_its_heads, grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
         positions: left_padding_changes_nothing
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """
@@ -354,7 +359,7 @@ class WindowOnlyWithAMask(Fault, WindowAttention):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant
         variants: the_window_ends_where_it_says
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
 
@@ -397,12 +402,12 @@ class WindowOrTheMask(Fault, WindowAttention):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant, empty_rows_are_as_declared
         causality: no_gradient_flows_from_hidden_keys, a_prefix_gives_the_first_rows
-        heads: a_head_is_a_layer_of_one_head, grouped_heads_are_full_heads_with_repeated_weights
+        heads: the_output_is_the_sum_of_its_heads, a_head_is_a_layer_of_one_head,
+            grouped_heads_are_full_heads_with_repeated_weights
         algebra: values_enter_linearly
-        derivatives: gradients_are_slopes_of_the_output
         positions: left_padding_changes_nothing
         variants: the_window_ends_where_it_says
-        modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
+        modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
         tools: autocast_rounds_and_no_more, vmap_is_a_loop
     """

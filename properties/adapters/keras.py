@@ -105,7 +105,8 @@ def _subject(name: str, make: Callable[..., Any], *, scores: bool, grouped: bool
         training_weights=scores,
         empty_rows="zero" if scores else "uniform",
         floors={} if scores else {"float64": "float32"},
-        tools=tuple(tool for tool in USUAL_TOOLS if tool != "functional_call"),  # see `run`
+        # Of functional_call see `run`; its parameters stand in lists of keras' own, which nobody calls, and are reset by keras.
+        tools=tuple(tool for tool in USUAL_TOOLS if tool not in ("functional_call", "hooks", "init")),
     )
     return Subject(name=name, build=build, supports=supports)
 

@@ -30,7 +30,7 @@ def multi_head_attention(*, name: str = "torchtune.modules.MultiHeadAttention", 
             num_kv_heads=inputs.num_kv_heads,
             head_dim=inputs.d_head,
             **projections(inputs.weights),
-            pos_embeddings=RotaryPositionalEmbeddings(inputs.d_head, max_seq_len=32) if rotary else None,
+            pos_embeddings=RotaryPositionalEmbeddings(inputs.d_head, max_seq_len=4096) if rotary else None,
             is_causal=inputs.is_causal,
             attn_dropout=inputs.dropout,
         )

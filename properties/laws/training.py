@@ -47,11 +47,9 @@ def _carried(loaded: LoadedModule, weights: Weights, known: bool) -> Mapping[str
     Of a black box, everywhere; but where rows of a matrix are zero, as some are at first, they may keep gradients from others.
     """
     if known:
-        ones = weights.map(torch.ones_like)
-        table = (
-            None if ones.table is None else torch.zeros_like(ones.table)
-        )  # some of its rows are for distances that are not here
-        return loaded.parameters(replace(ones, table=table))
+        # Some rows of a table are for distances that are not here; and the softmax does not see the bias of the keys.
+        none = {name: torch.zeros_like(weight) for name, weight in weights.items() if name in ("table", "b_k")}
+        return loaded.parameters(replace(weights.map(torch.ones_like), **none))
     own = dict(loaded.module.named_parameters())
     if any((parameter.flatten(1) == 0).all(1).any() for parameter in own.values() if parameter.dim() > 1):
         return {}
