@@ -53,6 +53,7 @@ class OneSeriesOfSlopes(Fault, AlibiAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: equal_tokens_are_told_apart_by_their_distance
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
@@ -90,6 +91,7 @@ class SlopesOfTheNextPowerOfTwo(Fault, AlibiAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: equal_tokens_are_told_apart_by_their_distance
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
@@ -127,6 +129,7 @@ class SlopesOfALocalHead(Fault, AlibiAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: equal_tokens_are_told_apart_by_their_distance
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
@@ -166,6 +169,7 @@ class FarCostsLess(Fault, AlibiAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: equal_tokens_are_told_apart_by_their_distance
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
@@ -207,6 +211,7 @@ class FutureIsRewarded(Fault, AlibiAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: equal_tokens_are_told_apart_by_their_distance
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error
     """
@@ -248,6 +253,7 @@ class CostDividedWithTheScores(Fault, AlibiAttention):
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
+        positions: equal_tokens_are_told_apart_by_their_distance
         modes: dropout_drops_single_weights, the_gradient_is_that_of_the_kept_weights
     """
 
@@ -297,7 +303,7 @@ class SlopesAlongTheKeys(Fault, AlibiAttention):
         algebra: values_enter_linearly, a_shift_of_the_mask_changes_nothing
         dependence: all
         derivatives: gradients_are_slopes_of_the_output
-        positions: left_padding_changes_nothing
+        positions: equal_tokens_are_told_apart_by_their_distance, left_padding_changes_nothing
         modes: all
         dropout: no_draw_is_the_evaluation, one_key_is_dropped_by_whole_heads, every_head_drops_for_itself,
             every_key_is_dropped_for_itself
@@ -350,6 +356,7 @@ class BiasInsteadOfTheFlag(Fault, AlibiAttention):
         rows: hidden_keys_get_no_weight, outputs_stay_among_the_values
         masking: content_of_hidden_keys_is_irrelevant
         causality: all
+        positions: equal_tokens_are_told_apart_by_their_distance
         modes: dropout_drops_single_weights, dropout_is_drawn_for_every_weight, the_share_of_dropped_weights_is_p,
             the_gradient_is_that_of_the_kept_weights
         precision: rounding_explains_the_error

@@ -17,15 +17,21 @@ COMMAND = "python -m faults strength --write"
 
 # Why a property is kept that is never alone and never first, by its name. `python -m faults` says who needs a reason.
 KEPT: dict[str, str] = {
-    "self_attention_is_attention_to_oneself": "Needs neither weights nor a formula, and alone hands in x itself, or a copy, as "
-    "context: a layer that asks whether they are the same tensor takes another path for one of them.",
     "nonfinite_hidden_tokens_are_irrelevant": "Not asked of the faults, since `attn` does not promise it; for a layer that does, "
     "it alone puts NaN and infinity into hidden tokens.",
+    "a_bias_multiplies_the_odds": "Needs neither weights nor a formula, and says of a mask that is scaled or lost that it is.",
+    "positions_are_counted_if_none_are_given": "Needs neither weights nor a formula, and names the mistake: what is the default.",
+    "one_key_is_dropped_or_scaled_up": "Needs neither weights nor a formula, and says of dropout whether it rescales.",
+    "scores_start_in_reach": "For the initial scale of somebody else's layer: no report of one that was far off, so no fault has it.",
+    "a_reset_reaches_every_parameter": "Of somebody else's `reset_parameters`: the layers here have none but torch's.",
 }
 
 # Why no law can see a fault in a layer whose weights cannot be loaded, by the name of the fault.
 _ANOTHER_SCALE = "For any one size it is the right layer with other queries: W_Q and b_Q times a number."
 _OTHER_ROWS = "It is the right layer with the rows of its projection under other names."
+_TABLE = "It is the right layer with other numbers in its table."
+_OTHER_FEATURES = "It is the right layer with the features of its queries and keys in another order, or with another sign."
+_OTHER_SINKS = "It is the right layer with other sinks."
 UNSEEABLE: dict[str, str] = {
     "double-scale": _ANOTHER_SCALE,
     "hard-coded-scale": _ANOTHER_SCALE,
@@ -36,7 +42,13 @@ UNSEEABLE: dict[str, str] = {
     "scale-without-root": _ANOTHER_SCALE,
     "interleaved-projection": _OTHER_ROWS,
     "swapped-keys-and-values": _OTHER_ROWS,
-    "transposed-out-projection": "It is the right layer with W_O transposed.",
+    "scale-by-the-padded-width": _ANOTHER_SCALE,
+    "scaled-before-the-norm": "It is the right layer with other weights of its norm.",
+    **dict.fromkeys(
+        ("distance-the-other-way", "buckets-rounded", "table-read-by-a-view", "bias-divided-with-the-scores"), _TABLE
+    ),
+    **dict.fromkeys(("interleaving-ignored", "neighbours-for-halves", "turned-the-other-way"), _OTHER_FEATURES),
+    **dict.fromkeys(("sink-in-every-score", "sink-of-the-group", "sink-in-base-two", "sink-counted-twice"), _OTHER_SINKS),
     "tiled-kv-heads": "It is the right layer with its query heads in another order, but for masks of single heads; a black box "
     "with grouped heads is not asked about these.",
     "dropped-weights-returned": "What is wrong is what it returns, if it returns it: without, nothing is.",

@@ -68,6 +68,15 @@ def far_out_positions_are_told_apart(subject: Subject, case: Case) -> None:
     _assert_shifted_is_the_same(subject, case, FAR_OUT)
 
 
+def equal_tokens_are_told_apart_by_their_distance(subject: Subject, case: Case) -> None:
+    """Where all tokens are the same one, the slopes of ALiBi and the mask alone decide, whatever the weights of the layer are."""
+    layer, inputs = subject.start(case)
+    same = inputs.with_keys(inputs.x[:, :1].expand_as(inputs.x).contiguous())
+    want = same.bias().softmax(-1)
+    bound = subject.bounds(same).weights
+    assert_close(layer(same).need_weights(), want, bound, "weights of equal tokens", same.visible().any(-1, keepdim=True))
+
+
 def left_padding_changes_nothing(subject: Subject, case: Case) -> None:
     """Padding at the left moves every token, and leaves the rows of the real ones as they are."""
     layer, inputs = subject.start(case)
@@ -117,5 +126,6 @@ PROPERTIES = (
     Property(law=one_position_for_all_is_none, needs=("explicit_positions", "formula"), where={"placing": NOTHING_AT_0}),
     Property(law=every_position_counts, needs=("explicit_positions",), where={"placing": ("none", *NOTHING_AT_0)}),
     Property(law=far_out_positions_are_told_apart, needs=("explicit_positions",)),
+    Property(law=equal_tokens_are_told_apart_by_their_distance, needs=("weights",), where={"placing": ("alibi",)}),
     Property(law=left_padding_changes_nothing, needs=("ordered",), where={"mask": PADDED, "keys": (None,)}),
 )

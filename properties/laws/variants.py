@@ -93,8 +93,8 @@ def the_soft_cap_bounds_the_odds(subject: Subject, case: Case) -> None:
     cap = inputs.mechanisms.soft_cap
     if cap is None:
         return
-    w = inputs.weights
-    large = inputs.with_weights(w_q=16 * w.w_q, w_k=16 * w.w_k)
+    context = None if inputs.context is None else 16 * inputs.context
+    large = replace(inputs, x=16 * inputs.x, context=context)
     weights = layer(large).need_weights().to(torch.float64)
     visible = large.visible()
     what = f"with a soft cap of {cap}, the odds between two keys are at most e^{2 * cap}"
@@ -158,7 +158,7 @@ PROPERTIES = (
     Property(law=the_window_ends_where_it_says, needs=("windowed",)),
     Property(law=packed_documents_are_documents_alone, where={"mask": ("documents", "documents+padding")}),
     Property(law=a_prefix_sees_itself_both_ways, where={"mask": ("prefix", "prefix+padding")}),
-    Property(law=the_soft_cap_bounds_the_odds, needs=("capped", "loads_weights", "weights"), where=WITHOUT_BIAS),
+    Property(law=the_soft_cap_bounds_the_odds, needs=("capped", "weights"), where=WITHOUT_BIAS),
     Property(law=sinks_take_their_share, needs=("sinks", "loads_weights", "weights"), where=WITHOUT_BIAS),
     Property(
         law=a_sink_is_a_score_like_any_other,
