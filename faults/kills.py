@@ -53,12 +53,9 @@ def quick(fault: type[Fault]) -> tuple[Property, ...]:
 
 
 def unnoticed(fault: type[Fault], killers: Collection[str], seed: int = 0) -> tuple[str, ...]:
-    """Return for which of LACKING no property kills the fault any more.
-
-    Only those that kill it otherwise are asked: what lacks something is held to less. `tests/test_strength.py` has checked it.
-    """
+    """Return for which of LACKING no property kills the fault any more; those that kill it otherwise are asked first."""
     subject = subject_of(fault)
-    asked = [property_ for property_ in PROPERTIES if property_.name in killers]
+    asked = sorted(PROPERTIES, key=lambda property_: property_.name not in killers)
     lost = []
     for words, declared in LACKING.items():
         poorer = replace(subject, supports=replace(subject.supports, **declared))

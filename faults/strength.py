@@ -22,7 +22,7 @@ KEPT: dict[str, str] = {
     "a_bias_multiplies_the_odds": "Needs neither weights nor a formula, and says of a mask that is scaled or lost that it is.",
     "positions_are_counted_if_none_are_given": "Needs neither weights nor a formula, and names the mistake: what is the default.",
     "one_key_is_dropped_or_scaled_up": "Needs neither weights nor a formula, and says of dropout whether it rescales.",
-    "scores_start_in_reach": "For the initial scale of somebody else's layer: no report of one that was far off, so no fault has it.",
+    "scores_start_in_reach": "For the initial scale of somebody else's layer: there is no report of one that was far off.",
     "a_reset_reaches_every_parameter": "Of somebody else's `reset_parameters`: the layers here have none but torch's.",
 }
 

@@ -200,3 +200,15 @@ def test_dimensions_count_what_an_error_cannot_make() -> None:
     assert dimensions(torch.zeros(2, 3), 0.0) == 0
     noise = 1e-8 * torch.ones(3, 3, dtype=torch.float64)
     assert dimensions(noise, 1e-8) == 0
+
+
+def test_a_black_box_that_begins_with_zeros_may_learn_later() -> None:
+    class ZeroOut(Own):
+        def __init__(self, d_model: int, num_heads: int) -> None:
+            super().__init__(d_model, num_heads)
+            torch.nn.init.zeros_(self.out.weight)
+
+    law = next(law for law in PROPERTIES if law.name == "every_parameter_learns")
+    case = Case(queries=3, num_heads=2, d_head=2)
+    assert failure(law, black_box(ZeroOut), case) is None
+    assert failure(law, black_box(Own), case) is None

@@ -119,11 +119,10 @@ def test_what_a_black_box_hides() -> None:
     assert lost("wrong-merge-order") == ()
 
 
-@pytest.mark.parametrize("name", read())
-def test_what_kills_a_black_box_kills_what_is_known(name: str) -> None:
-    """Then it is enough to ask the killers whether a fault goes unseen, as `unnoticed` does."""
-    told = read()[name]
-    assert bool(told["killers_without_weights"]) == bool(set(told["killers_without_weights"]) & set(told["killers"]))
+def test_what_is_told_of_a_black_box_is_what_it_hides() -> None:
+    for name in list(read())[::30]:
+        hidden = "its weights cannot be loaded" in unnoticed(catalog()[name], read()[name]["killers"])
+        assert hidden == (not read()[name]["killers_without_weights"]), name
 
 
 # Severity.

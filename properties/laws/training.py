@@ -34,6 +34,8 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
     cotangent = torch.randn(inputs.x.shape, generator=case.generator("law"), dtype=torch.float64) * judged[..., None]
     carried = _carried(layer.need_module(), inputs.weights, subject.supports.loads_weights)
     matrices: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if p.dim() > 1 and name in carried}
+    if not matrices:
+        return
     for name, gradient in gradients(layer(inputs, grad=True).output, cotangent, matrices).items():
         reached, own = (gradient != 0).flatten(1), (carried[name] != 0).flatten(1)
         for axis, what in ((1, "row"), (0, "column")):
@@ -44,7 +46,8 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
 def _carried(loaded: LoadedModule, weights: Weights, known: bool) -> Mapping[str, Tensor]:
     """Where in each parameter there are weights that something has to reach.
 
-    Of a black box, everywhere; but where rows of a matrix are zero, as some are at first, they may keep gradients from others.
+    Of a black box, everywhere but in biases; yet where rows of a matrix are zero, as some are at first, they may keep gradients
+    from others.
     """
     if known:
         # Some rows of a table are for distances that are not here; and the softmax does not see the bias of the keys.
@@ -53,7 +56,7 @@ def _carried(loaded: LoadedModule, weights: Weights, known: bool) -> Mapping[str
     own = dict(loaded.module.named_parameters())
     if any((parameter.flatten(1) == 0).all(1).any() for parameter in own.values() if parameter.dim() > 1):
         return {}
-    return {name: torch.ones_like(parameter) for name, parameter in own.items()}
+    return {name: torch.ones_like(parameter) for name, parameter in own.items() if "bias" not in name}
 
 
 def projections_start_apart(subject: Subject, case: Case) -> None:
