@@ -721,7 +721,8 @@ class OneCacheForAllRequests(Fault, CachedAttention):
         cache of the first, and from then on both write into it.
 
     When it shows:
-        With two requests at the same time.
+        With two requests at the same time. A request alone is served well: only the law that lets two of them take turns
+        sees it.
 
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/3732
@@ -763,7 +764,7 @@ class ResetOfTheLengthAlone(Fault, CachedAttention):
         read back, the first so many, are those of the last request.
 
     When it shows:
-        In a cache that grows, after a reset.
+        In a cache that grows, after a reset. A first generation is right: only the law that asks for a second sees it.
 
     Seen in the wild:
         https://github.com/facebookresearch/fairseq/issues/3732
@@ -799,7 +800,8 @@ class ResetOfTheTensorsAlone(Fault, CachedAttention):
         share; a fixed number of slots is soon used up.
 
     When it shows:
-        After a reset, always. With a mask, or too few slots, it raises.
+        After a reset, always. With a mask, or too few slots, it raises. A first generation is right: only the law that
+        asks for a second sees it.
 
     Seen in the wild:
         https://github.com/time-series-foundation-models/lag-llama/issues/81
@@ -835,7 +837,8 @@ class BeamsLeaveTheirValues(Fault, CachedAttention):
         Each beam compares with its own past and mixes that of another. The text stays fluent, for all beams begin alike.
 
     When it shows:
-        After a reorder, with more than one sample, if what follows sees what came before.
+        After a reorder, with more than one sample, if what follows sees what came before. No other law comes past this
+        step: only the one that reorders sees it.
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/46612
@@ -871,7 +874,8 @@ class BeamsCopiedInPlace(Fault, CachedAttention):
         which indexing with the whole order does.
 
     When it shows:
-        After a reorder that makes a row from an earlier one, if what follows sees what came before.
+        After a reorder that makes a row from an earlier one, if what follows sees what came before. No other law comes
+        past this step: only the one that reorders sees it.
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/46612
@@ -909,7 +913,8 @@ class ReorderOfOneShard(Fault, CachedAttention):
         on with another beam's. (The shards are halves of one tensor here; between processes the mistake is no other.)
 
     When it shows:
-        After a reorder, with more than one sample and more than one key/value head, if what follows sees what came before.
+        After a reorder, with more than one sample and more than one key/value head, if what follows sees what came
+        before. No other law comes past this step: only the one that reorders sees it.
 
     Seen in the wild:
         https://github.com/vllm-project/vllm/pull/52516

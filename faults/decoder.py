@@ -156,8 +156,8 @@ class LayerCountsTheTokens(Fault, DecoderAttention):
         this is the same.
 
     When it shows:
-        Where positions are counted and two requests are served in turns, if a query that has a choice sees a key of an earlier
-        call.
+        Where positions are counted and two requests are served in turns, if a query that has a choice sees a key of an
+        earlier call. One sequence alone is counted right: only the law that serves two of them in turns sees it.
 
     Seen in the wild:
         https://github.com/Blaizzy/mlx-vlm/pull/1143

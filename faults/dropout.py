@@ -313,7 +313,8 @@ class DropoutSharedByQueries(Fault):
         step of training, and the noise does not average out over the sequence.
 
     When it shows:
-        In training, with a dropout above 0, for a key that two queries see.
+        In training, with a dropout above 0, for a key that two queries see. Every row by itself is dropped as it should
+        be: only laws that compare the rows of one draw see it.
 
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/227
@@ -386,7 +387,8 @@ class DropoutSharedByKeys(Fault):
         Each weight is to be drawn for itself. Here a head either sees everything or nothing: this drops heads, not weights.
 
     When it shows:
-        In training, with a dropout above 0, for a query that sees two keys.
+        In training, with a dropout above 0, for a query that sees two keys. The mean and the share of what is dropped are
+        right: only laws that ask whether keys are dropped apart see it.
 
     Seen in the wild:
         https://github.com/NVIDIA/TransformerEngine/pull/227

@@ -141,7 +141,8 @@ class DetachedMask(Fault):
         Whoever passes a learned bias, for relative positions say, gets the right values and no gradient for it.
 
     When it shows:
-        In the gradient of an additive mask, if a query has a choice between keys.
+        In the gradient of an additive mask, if a query has a choice between keys. Every value is right: only laws that
+        take the gradient of the mask see it.
 
     Seen in the wild:
         https://github.com/jax-ml/jax/issues/32242
@@ -260,7 +261,8 @@ class DropoutIgnoredInTheBackward(Fault):
         for it, and those that were scaled up are blamed too little.
 
     When it shows:
-        In the gradients, in training, with a dropout above 0, if a query has a choice between keys.
+        In the gradients, in training, with a dropout above 0, if a query has a choice between keys. Every value is right:
+        only laws that take gradients in training see it.
 
     Seen in the wild:
         https://github.com/aws-neuron/nki-samples/pull/81

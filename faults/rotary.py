@@ -457,7 +457,8 @@ class TableKeptByLength(Fault, RotaryAttention):
         sample, decides for all.
 
     When it shows:
-        As soon as a query has a choice, in the second call with other positions.
+        As soon as a query has a choice, in the second call with other positions. One set of positions is right for ever:
+        only laws that hand in others of the same length see it.
 
     Seen in the wild:
         https://github.com/lucidrains/rotary-embedding-torch/issues/11
@@ -785,7 +786,8 @@ class PositionsInHalf(Fault, RotaryAttention):
         one position. Where automatic casting is on, nobody has written the conversion.
 
     When it shows:
-        As soon as a query has a choice, and stands far out.
+        As soon as a query has a choice, and stands far out. Near the beginning half precision can count: only the law
+        that goes far out sees it.
 
     Seen in the wild:
         https://github.com/huggingface/transformers/pull/29285

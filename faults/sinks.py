@@ -335,7 +335,8 @@ class SinksNotTrained(Fault, SinkAttention):
         were at the beginning, and the rest of the model learns around them.
 
     When it shows:
-        In the gradient of the sinks, as soon as a query sees a key.
+        In the gradient of the sinks, as soon as a query sees a key. Every value is right: only laws about gradients see
+        it.
 
     Seen in the wild:
         https://github.com/Dao-AILab/flash-attention/issues/1973

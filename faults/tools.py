@@ -23,7 +23,8 @@ class OutProjectionBypassed(Fault):
         with it trains parameters that nothing reads.
 
     When it shows:
-        In the hooks on `out_proj`. They are looked for in self-attention, where every projection can be called.
+        In the hooks on `out_proj`. They are looked for in self-attention, where every projection can be called. The
+        numbers are right: only the law that hangs a hook on every submodule sees it.
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/78109
@@ -110,7 +111,8 @@ class ClosureOverTheOriginal(Fault):
         original: an averaged or frozen copy follows every step of the one that is trained. And pickle refuses the function.
 
     When it shows:
-        In a copy, or in a file, whatever the inputs.
+        In a copy, or in a file, whatever the inputs. The original is right: only laws that copy the layer, or save it,
+        see it.
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/91435
@@ -147,8 +149,9 @@ class KvHeadsForgottenOnLoading(Fault):
         without, and no longer knows what its own weights mean.
 
     When it shows:
-        With several groups of heads, in what was copied or loaded as a whole; a single key/value head serves all by broadcasting.
-        A state dict holds no attributes and loses none.
+        With several groups of heads, in what was copied or loaded as a whole; a single key/value head serves all by
+        broadcasting. A state dict holds no attributes and loses none. The original is right: only laws that copy the
+        layer, or save it, see it.
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/91435
@@ -186,7 +189,8 @@ class CacheGrowsInRecomputation(Fault):
         key twice, and what the backward pass gets is not what the forward pass made.
 
     When it shows:
-        With checkpointing, in the backward pass.
+        With checkpointing, in the backward pass. Called once, it is right: only the law of checkpointing calls it twice
+        for one result.
 
     Seen in the wild:
         https://github.com/huggingface/transformers/issues/28056
@@ -270,6 +274,7 @@ class NoEmptyRowsInAGraph(Fault):
 
     When it shows:
         Compiled or exported, for a query that sees no key: NaN where eager gives zero. Both is tried whatever the case.
+        Untraced, it is right: only laws that trace it see it.
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/179287
@@ -309,7 +314,8 @@ class HeadsStartAlike(Fault):
         is what one head would have learned.
 
     When it shows:
-        In the parameters as they are built, with more than one head. Weights that are loaded hide it.
+        In the parameters as they are built, with more than one head. Weights that are loaded hide it. Loaded weights hide
+        how a layer began: only the law that looks at it as it was built sees it.
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/57117
@@ -349,7 +355,8 @@ class ValuesNotInitialised(Fault):
         Training gets over it, some steps late, and nobody learns why.
 
     When it shows:
-        In the parameters as they are built. Weights that are loaded hide it.
+        In the parameters as they are built. Weights that are loaded hide it. Loaded weights hide how a layer began: only
+        the law that looks at it as it was built sees it.
 
     Seen in the wild:
         https://github.com/pytorch/pytorch/issues/57117

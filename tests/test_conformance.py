@@ -172,7 +172,7 @@ def test_the_lesson_s_own_class_is_held_to_all_that_it_takes() -> None:
     left_out = {found.property.family: found.reason for found in report.of(NOT_APPLICABLE)}
     mechanisms = {"positions", "decoding", "variants"}  # it has none of them
     # The others are promises, made by those who declare them.
-    assert left_out.keys() - mechanisms == {"masking", "dependence", "tools", "graphs"}, left_out
+    assert left_out.keys() - mechanisms == {"masking", "dependence", "contract", "tools", "graphs"}, left_out
 
 
 def test_it_takes_less_than_five_seconds_of_a_processor() -> None:

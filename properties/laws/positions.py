@@ -126,6 +126,6 @@ PROPERTIES = (
     Property(law=one_position_for_all_is_none, needs=("explicit_positions", "formula"), where={"placing": NOTHING_AT_0}),
     Property(law=every_position_counts, needs=("explicit_positions",), where={"placing": ("none", *NOTHING_AT_0)}),
     Property(law=far_out_positions_are_told_apart, needs=("explicit_positions",)),
-    Property(law=equal_tokens_are_told_apart_by_their_distance, needs=("weights",), where={"placing": ("alibi",)}),
+    Property(law=equal_tokens_are_told_apart_by_their_distance, needs=("weights", "whole_rows"), where={"placing": ("alibi",)}),
     Property(law=left_padding_changes_nothing, needs=("ordered",), where={"mask": PADDED, "keys": (None,)}),
 )
