@@ -51,7 +51,7 @@ class NormsNeverCalled(Fault, QKNormAttention):
         0.23, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -93,7 +93,7 @@ class NormWithoutItsWeight(Fault, QKNormAttention):
         0.14, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -134,7 +134,7 @@ class OneNormForBoth(Fault, QKNormAttention):
         0.13, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -176,7 +176,7 @@ class NormOverTheProjection(Fault, QKNormAttention):
         0.082, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -217,7 +217,7 @@ class KeyNormOfTheQuerysToken(Fault, QKNormAttention):
         0.071, the median relative error of the output; on 10 of 16 random cases it raises or gives NaN.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -277,7 +277,7 @@ class LayerNormForRootMeanSquare(Fault, QKNormAttention):
         0.18, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -321,7 +321,7 @@ class LengthForRootMeanSquare(Fault, QKNormAttention):
         0.15, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -362,7 +362,7 @@ class EpsilonOutsideTheRoot(Fault, QKNormAttention):
         below 1e-6, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -403,7 +403,7 @@ class EpsilonUnderTheSum(Fault, QKNormAttention):
         below 1e-6, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -446,7 +446,7 @@ class WeightAddedToOne(Fault, QKNormAttention):
         0.26, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -488,7 +488,7 @@ class ScaledBeforeTheNorm(Fault, QKNormAttention):
         0.11, the median relative error of the output.
 
     Smallest case:
-        Case(queries=2, d_head=2)
+        Case(queries=2, d_head=2, qk_norm=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula

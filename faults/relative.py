@@ -143,14 +143,13 @@ class FarIsTheLength(Fault, RelativeBiasAttention):
     Killed by:
         reference: weights_are_the_formula, gradients_are_those_of_the_formula
         modes: dropout_drops_single_weights
-        graphs: an_exported_layer_is_the_layer
     """
 
     root_cause = "positional encoding: interpolation"
 
     def bucket(self, distance: Tensor) -> Tensor:
         near = self.buckets // 2
-        length = max(int(distance.max()) + 1, near + 1)
+        length = max(distance.shape[-1], near + 1)
         ratio = distance.clamp(min=near).to(torch.float64) / near
         far = near + (ratio.log() / math.log(length / near) * (self.buckets - near)).long()
         return torch.where(distance < near, distance.clamp(min=0), far.clamp(max=self.buckets - 1))

@@ -33,7 +33,7 @@ class SinkInEveryScore(Fault, SinkAttention):
         0.5, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(sinks=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -74,7 +74,7 @@ class SinkOnTheFirstKey(Fault, SinkAttention):
         0.5, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(sinks=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -119,7 +119,7 @@ class SinkOfTheGroup(Fault, SinkAttention):
         0.18, the median relative error of the output.
 
     Smallest case:
-        Case(num_heads=2, num_kv_heads=1)
+        Case(num_heads=2, num_kv_heads=1, sinks=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -163,7 +163,7 @@ class SinkAlongTheQueries(Fault, SinkAttention):
         0.22, the median relative error of the output; on 13 of 16 random cases it raises or gives NaN.
 
     Smallest case:
-        Case(num_heads=2)
+        Case(num_heads=2, sinks=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -224,7 +224,7 @@ class SinkBesideTheMaximum(Fault, SinkAttention):
         0.3, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(sinks=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -266,7 +266,7 @@ class SinkInBaseTwo(Fault, SinkAttention):
         0.074, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(sinks=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -306,7 +306,7 @@ class SinkCountedTwice(Fault, SinkAttention):
         0.16, the median relative error of the output.
 
     Smallest case:
-        Case()
+        Case(sinks=True)
 
     Killed by:
         reference: output_is_the_formula, weights_are_the_formula, gradients_are_those_of_the_formula
@@ -349,7 +349,7 @@ class SinksNotTrained(Fault, SinkAttention):
         0: the output of a first call in evaluation is right; wrong: the gradient.
 
     Smallest case:
-        Case()
+        Case(sinks=True)
 
     Killed by:
         reference: gradients_are_those_of_the_formula
@@ -388,7 +388,7 @@ class SinkShareTakenForAConstant(Fault, SinkAttention):
         0: the output of a first call in evaluation is right; wrong: the gradient.
 
     Smallest case:
-        Case()
+        Case(sinks=True)
 
     Killed by:
         reference: gradients_are_those_of_the_formula

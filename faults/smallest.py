@@ -74,7 +74,7 @@ def simpler(case: Case, fields: Fields) -> Iterator[Case]:
     below = [[*_lower(name, getattr(case, name), fields), getattr(case, name)] for name in _LADDERS]
     for values in itertools.product(*below):
         try:
-            other = Case(**dict(zip(_LADDERS, values, strict=True)), seed=case.seed)
+            other = replace(case, **dict(zip(_LADDERS, values, strict=True)))
         except ValueError:  # the key/value heads do not divide the heads
             continue
         if other != case:
