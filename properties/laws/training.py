@@ -28,6 +28,8 @@ def every_parameter_learns(subject: Subject, case: Case) -> None:
     """
     layer, module, inputs = subject.loaded(case)
     judged = subject.judged(inputs)
+    if subject.supports.qk_norm and case.d_head == 1:
+        return  # a head of one feature is 1 or -1 when it is normalised, and nothing but the epsilon lets a gradient past
     chosen = (inputs.visible().sum(-1) > 1) & judged[:, None]
     if not chosen.any(-1).any(0).all() or (not judged.all() and not subject.supports.finite_empty_rows):
         return
