@@ -149,7 +149,7 @@ def _as_built(module: LoadedModule, like: Weights) -> Weights | None:
 
 
 PROPERTIES = (
-    Property(law=every_parameter_learns, needs=("module", "all_read", "gradients")),
+    Property(law=every_parameter_learns, needs=("module", "all_read", "gradients", "fine_dtype")),
     Property(law=projections_start_apart, needs=("module", "initialises", "loads_weights")),
     Property(law=scores_start_in_reach, needs=("module", "initialises", "loads_weights", "any_heads")),
     Property(law=a_reset_reaches_every_parameter, needs=("module", "initialises")),
