@@ -11,7 +11,6 @@ from attn.masks import causal_mask, restrict
 from faults.decoded import (
     beams_see_the_past,
     future_leaks,
-    pieces,
     reads_others,
     seen_without_causality,
     static,
@@ -62,7 +61,7 @@ class TriangleAtTheFirstKey(Fault, CachedAttention):
     @staticmethod
     def visible(case: Case) -> bool:
         keys = visible_keys(case)
-        hidden = [keys[:, :, begin:end, :end] & ~causal(end - begin, end, "top_left") for begin, end in pieces(case)]
+        hidden = [keys[:, :, begin:end, :end] & ~causal(end - begin, end, "top_left") for begin, end in case.pieces()]
         return any(bool(lost.any()) for lost in hidden)
 
 
@@ -146,7 +145,7 @@ class PromptUnmaskedWithACache(Fault, CachedAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        return future_leaks(case, list(pieces(case)))
+        return future_leaks(case, case.pieces())
 
 
 class MaskOnlyForThePrompt(Fault, CachedAttention):
@@ -416,7 +415,7 @@ class ValuesOverwritten(Fault, CachedAttention):
     @staticmethod
     def visible(case: Case) -> bool:
         holds = torch.full((case.T,), -1)
-        for begin, end in pieces(case) if static(case) else ():
+        for begin, end in case.pieces() if static(case) else ():
             holds[: end - begin] = torch.arange(begin, end)
             if bool((visible_keys(case)[:, :, begin:end] & (holds != torch.arange(case.S))).any()):
                 return True
@@ -499,7 +498,7 @@ class RolledWhenFull(Fault, CachedAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        begin, end = list(pieces(case))[-1]
+        begin, end = case.pieces()[-1]
         return case.spare == 0 and bool(visible_keys(case)[:, :, begin:end, :begin].any())
 
 
@@ -542,7 +541,7 @@ class NewKeysInFront(Fault, CachedAttention):
     @staticmethod
     def visible(case: Case) -> bool:
         holds = torch.arange(0)
-        for piece in pieces(case) if not static(case) else ():
+        for piece in case.pieces() if not static(case) else ():
             holds = torch.cat([torch.arange(*piece), holds])
             if reads_others(case, piece, holds):
                 return True

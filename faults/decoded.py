@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -13,17 +12,9 @@ from properties.case import Case
 from properties.inputs import causal, make_inputs
 
 
-def pieces(case: Case) -> Iterator[tuple[int, int]]:
-    """Where each piece begins and ends."""
-    end = 0
-    for size in case.chunks():
-        yield end, end + size
-        end += size
-
-
 def warm_pieces(case: Case) -> list[tuple[int, int]]:
     """The pieces that meet a cache that is not empty: all but the first."""
-    return list(pieces(case))[1:]
+    return case.pieces()[1:]
 
 
 def static(case: Case) -> bool:
@@ -33,7 +24,7 @@ def static(case: Case) -> bool:
 
 def past(case: Case) -> Tensor:
     """Which key came in an earlier piece than which query, bool `[T, S]`."""
-    begins = torch.tensor([begin for begin, end in pieces(case) for _ in range(begin, end)])
+    begins = torch.tensor([begin for begin, end in case.pieces() for _ in range(begin, end)])
     return torch.arange(case.S) < begins[:, None]
 
 

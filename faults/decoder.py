@@ -10,7 +10,7 @@ from torch import Tensor
 from attn import checks
 from attn.cache import Cache
 from attn.decoder import DecoderAttention
-from faults.decoded import misplaced, misplaced_at, past, pieces, seen_without_causality, warm_pieces
+from faults.decoded import misplaced, misplaced_at, past, seen_without_causality, warm_pieces
 from faults.facts import chooses, has_mask, visible_keys
 from faults.fault import Fault
 from properties.case import Case
@@ -101,7 +101,7 @@ class PositionsEndAtTheWindow(Fault, DecoderAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        firsts = [(_kept(case, begin), end - begin) for begin, end in pieces(case)]
+        firsts = [(_kept(case, begin), end - begin) for begin, end in case.pieces()]
         return _counted(case) and misplaced_at(case, torch.cat([torch.arange(first, first + n) for first, n in firsts]))
 
 
@@ -321,7 +321,7 @@ class KeysTurnedAgain(Fault, DecoderAttention):
 
     @staticmethod
     def visible(case: Case) -> bool:
-        firsts = torch.tensor([begin - _kept(case, begin) for begin, end in pieces(case) for _ in range(begin, end)])
+        firsts = torch.tensor([begin - _kept(case, begin) for begin, end in case.pieces() for _ in range(begin, end)])
         return misplaced(case, torch.arange(case.S) > firsts[:, None])
 
 
@@ -363,7 +363,7 @@ class CutToTheWindowBeforeAllHaveSeen(Fault, DecoderAttention):
     def visible(case: Case) -> bool:
         if (window := case.window) is None:
             return False
-        lost = [visible_keys(case)[:, :, begin:end, : max(0, end - window)] for begin, end in pieces(case)]
+        lost = [visible_keys(case)[:, :, begin:end, : max(0, end - window)] for begin, end in case.pieces()]
         return case.chunks()[0] > window or any(bool(keys.any()) for keys in lost)
 
 

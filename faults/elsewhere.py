@@ -107,8 +107,8 @@ def _decoded(subject_: Subject, case: Case) -> Seen:
         return
     inputs = make_inputs(case)
     decoding, bound = subject_.layer(inputs).decode(inputs), float(subject_.rounding(case).output.max())
-    ends, order = list(itertools.accumulate(case.chunks())), torch.arange(case.batch).roll(1)
-    for begin, end in zip([0, *ends], ends, strict=False):
+    order = torch.arange(case.batch).roll(1)
+    for begin, end in case.pieces():
         yield decoding.step(inputs.piece(begin, end)).output, bound
         if decoding.reorder:
             decoding.reorder(order)

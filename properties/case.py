@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -150,6 +151,11 @@ class Case:
         first = min(self.prefill, self.T)
         rest = self.T - first
         return [first] * (first > 0) + [self.chunk] * (rest // self.chunk) + [rest % self.chunk] * (rest % self.chunk > 0)
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Where each of these chunks begins and ends."""
+        ends = list(itertools.accumulate(self.chunks()))
+        return list(zip([0, *ends], ends, strict=False))
 
     def with_mechanisms_of(self, other: Case) -> Case:
         """The same with the mechanisms of another case."""

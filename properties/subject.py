@@ -48,9 +48,8 @@ class LoadedModule:
 
     module: nn.Module
     parameters: Callable[[Weights], Mapping[str, Tensor]]  # the weights under the names and in the shapes of its parameters
-    call: Callable[
-        [Callable[..., Any], Inputs, bool], Result
-    ]  # the module, or what stands for it; its mode has been set as given
+    # Calls the module, or what stands for it, whose mode has been set as given.
+    call: Callable[[Callable[..., Any], Inputs, bool], Result]
 
     def load(self, weights: Weights) -> None:
         """Put these weights into the parameters."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -32,20 +30,21 @@ def going_on_after_a_prefill_is_one_pass(subject: Subject, case: Case) -> None:
 def beams_take_their_past_along(subject: Subject, case: Case) -> None:
     """After a reorder, each sample goes on from the past of the one it was made from: keys, values, and all else there is."""
     layer, inputs = subject.start(case)
-    first, *rest = _ends(case)
+    first, *rest = case.pieces()
     if not rest:
         return
     order = torch.arange(case.batch).roll(1)
     decoding = layer.decode(inputs)
     if decoding.reorder is None:
         raise Broken("it declares that its cache can be reordered, and gives no way to do it")
-    decoding.step(inputs.piece(0, first))
+    decoding.step(inputs.piece(*first))
     decoding.reorder(order)
     moved = inputs.rows(order)
-    got = torch.cat([decoding.step(moved.piece(*ends)).output for ends in zip((first, *rest), rest, strict=False)], dim=1)
-    bound = subject.rounding(case).output[order, first:]
-    want = layer(moved).output[:, first:]
-    assert_close(got, want, bound, "output of the rest, after a reorder", subject.judged(moved)[:, first:, None])
+    got = torch.cat([decoding.step(moved.piece(*piece)).output for piece in rest], dim=1)
+    behind = slice(first[1], None)
+    bound = subject.rounding(case).output[order, behind]
+    want = layer(moved).output[:, behind]
+    assert_close(got, want, bound, "output of the rest, after a reorder", subject.judged(moved)[:, behind, None])
 
 
 def requests_do_not_see_each_other(subject: Subject, case: Case) -> None:
@@ -53,7 +52,7 @@ def requests_do_not_see_each_other(subject: Subject, case: Case) -> None:
     layer, inputs = subject.start(case)
     other = inputs.with_keys(-inputs.keys)
     asked: list[tuple[Inputs, Decoding, list[Tensor]]] = [(one, layer.decode(one), []) for one in (inputs, other)]
-    for begin, end in _pieces(case):
+    for begin, end in case.pieces():
         for request, decoding, rows in asked:
             rows.append(decoding.step(request.piece(begin, end)).output)
     bound, judged = subject.rounding(case).output + subject.bounds(other).output, subject.judged(inputs)[..., None]
@@ -89,18 +88,8 @@ def a_cache_keeps_the_dtype(subject: Subject, case: Case) -> None:
     assert_close(got, layer(inputs).output, bound, f"output in {case.dtype}, piece by piece", judged)
 
 
-def _ends(case: Case) -> list[int]:
-    return torch.tensor(case.chunks()).cumsum(0).tolist()
-
-
-def _pieces(case: Case) -> Iterator[tuple[int, int]]:
-    """Where each piece begins and ends."""
-    ends = _ends(case)
-    return zip([0, *ends], ends, strict=False)
-
-
 def _decoded(decoding: Decoding, inputs: Inputs, case: Case) -> Tensor:
-    return torch.cat([decoding.step(inputs.piece(*piece)).output for piece in _pieces(case)], dim=1)
+    return torch.cat([decoding.step(inputs.piece(*piece)).output for piece in case.pieces()], dim=1)
 
 
 def _assert_is_one_pass(subject: Subject, case: Case, how: str) -> None:
@@ -110,9 +99,8 @@ def _assert_is_one_pass(subject: Subject, case: Case, how: str) -> None:
 
 
 def _assert_same(subject: Subject, case: Case, got: Tensor, want: Tensor, how: str) -> None:
-    _, inputs = subject.start(case)
-    bound = subject.rounding(case).output
-    assert_close(got, want, bound, f"output {how}", subject.judged(inputs)[..., None])
+    judged = subject.judged(make_inputs(case, subject.dtype))[..., None]
+    assert_close(got, want, subject.rounding(case).output, f"output {how}", judged)
 
 
 # A cache is for what does not look ahead.
