@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attn import Cache, CachedAttention, DecoderAttention, MultiHeadAttention, QKNormAttention, RotaryAttention, SinkAttention
+from attn import (
+    Cache,
+    CachedAttention,
+    DecoderAttention,
+    MultiHeadAttention,
+    QKNormAttention,
+    RotaryAttention,
+    SinkAttention,
+    WindowAttention,
+)
 from faults.matrix import check_correct
 from faults.subject import DECLARED, subject
 from properties.case import ALL_MASKS, DTYPES, PLACINGS, Case
@@ -374,3 +383,14 @@ class _SinksInAnotherBase(SinkAttention):
 
 def test_a_sink_in_another_base_is_no_score_like_the_others() -> None:
     assert "1.0 added to mask and sinks" in broken(subject(_SinksInAnotherBase), "a_sink_is_a_score_like_any_other")
+
+
+def test_a_window_that_ends_too_early_breaks_the_law_of_its_end() -> None:
+    class Narrow(WindowAttention):
+        def __init__(self, *sizes: int, window: int | None, **options: Any) -> None:
+            super().__init__(*sizes, window=window and max(1, window - 1), **options)
+
+    case = Case(queries=4, mask="is_causal", window=3)
+    found = failure(find("the_window_ends_where_it_says"), subject(Narrow), case)
+    assert found is not None
+    assert failure(find("the_window_ends_where_it_says"), subject(WindowAttention), case) is None
