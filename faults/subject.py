@@ -85,7 +85,7 @@ def subject(attention: type[MultiHeadAttention] = MultiHeadAttention, name: str 
         return attention(
             inputs.x.shape[2],
             inputs.num_heads,
-            bias=inputs.weights.b_o is not None,
+            bias=any(name.startswith("b_") for name, _ in inputs.weights.items()),
             num_kv_heads=inputs.num_kv_heads,
             dropout=inputs.dropout,
             dtype=inputs.x.dtype,
@@ -112,8 +112,10 @@ def clean_class(attention: type[MultiHeadAttention]) -> type[MultiHeadAttention]
 
 def _parameters(w: Weights) -> dict[str, Tensor]:
     named = {"in_proj.weight": torch.cat([w.w_q, w.w_k, w.w_v]), "out_proj.weight": w.w_o}
-    if w.b_q is not None and w.b_k is not None and w.b_v is not None and w.b_o is not None:
-        named |= {"in_proj.bias": torch.cat([w.b_q, w.b_k, w.b_v]), "out_proj.bias": w.b_o}
+    if any(name.startswith("b_") for name, _ in w.items()):  # those that are not given are zero
+        pairs = ((w.b_q, w.w_q), (w.b_k, w.w_k), (w.b_v, w.w_v), (w.b_o, w.w_o))
+        b_q, b_k, b_v, b_o = (weight.new_zeros(weight.shape[0]) if bias is None else bias for bias, weight in pairs)
+        named |= {"in_proj.bias": torch.cat([b_q, b_k, b_v]), "out_proj.bias": b_o}
     return named | {_PARAMETERS[field]: tensor for field, tensor in w.items() if field in _PARAMETERS}
 
 

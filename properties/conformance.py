@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -29,6 +31,7 @@ def check_attention(
     expected_failures: Mapping[str, str] | None = None,
     time_limit: float = TIME_LIMIT,
     in_processes: bool = False,
+    diagnose: bool = False,
     **declared: Any,
 ) -> Report:
     """Run the properties on an attention and report what became of each. The same every time.
@@ -43,6 +46,7 @@ def check_attention(
         time_limit: seconds that one case may take.
         in_processes: run the subject in a process of its own, so that even compiled code which crashes or never returns is a
             verdict; on systems that can fork.
+        diagnose: also say which known mistake it is, if any property fails; by the catalog, the package `faults` beside this one.
         declared: what the attention supports, fields of `Supports`, and options of `of_class` or `of_function`.
 
     Raises ValueError or TypeError for what cannot be checked or declared; never for what the subject does.
@@ -51,6 +55,7 @@ def check_attention(
         raise ValueError(f"cases must be a whole number, at least 1, got {cases!r}")
     if not isinstance(only, str):
         raise ValueError(f"only must be part of a property's name, like 'causality', got {only!r}")
+    catalog = _catalog() if diagnose else None
     start = time.perf_counter()
     with keep_printed() as printed:
         subject = as_subject(attention, **declared)
@@ -73,7 +78,19 @@ def check_attention(
     with keep_printed() as also_printed:
         findings = isolated(run, chosen, subject, patience) if in_processes else map(run, chosen)
         found = tuple(findings)
-    return Report(subject, found, time.perf_counter() - start, printed.getvalue() + also_printed.getvalue())
+    report = Report(subject, found, time.perf_counter() - start, printed.getvalue() + also_printed.getvalue())
+    if catalog is None:
+        return report
+    with keep_printed():
+        return replace(report, diagnosis=catalog.of_report(report))
+
+
+def _catalog() -> Any:
+    """The one thing that this package asks of the catalog, and only where it is there."""
+    try:
+        return importlib.import_module("faults.diagnosis")
+    except ImportError as error:
+        raise ValueError("diagnose=True needs the catalog, the package `faults`, which is not installed") from error
 
 
 def replay(attention: object, law: str, case: Case, **declared: Any) -> None:

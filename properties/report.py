@@ -6,7 +6,7 @@ import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from properties.case import EXPLICIT, HIDING, Case
 from properties.property import Property
@@ -48,6 +48,12 @@ class Finding:
         }
 
 
+class Diagnosis(Protocol):
+    """Which known mistake it is: made by the catalog, `faults.diagnosis`."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Report:
     """What became of all properties; `str()` of it is for reading, `as_dict()` for machines."""
@@ -56,6 +62,7 @@ class Report:
     findings: tuple[Finding, ...]
     seconds: float
     printed: str = ""  # what the subject printed meanwhile
+    diagnosis: Diagnosis | None = None  # if one was asked for
 
     @property
     def ok(self) -> bool:
@@ -88,11 +95,12 @@ class Report:
             "seconds": round(self.seconds, 3),
             "printed": self.printed,
             "known_mistakes": {"possible": len(mistakes.possible), "unseen": list(mistakes.unseen)},
+            "diagnosis": self.diagnosis and self.diagnosis.as_dict(),
             "findings": [finding.as_dict() for finding in self.findings],
         }
 
     def __str__(self) -> str:
-        parts = [self._headline()]
+        parts = [self._headline(), *([str(self.diagnosis)] if self.diagnosis else [])]
         parts += _in_common([f.counterexample.case for f in self.of(FAILED) if f.counterexample])
         parts += _failures(sorted(self.of(FAILED), key=_how_little_it_tells))
         if expected := self.of(EXPECTED):
