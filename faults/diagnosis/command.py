@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from faults.diagnosis.alike import PAGE, groups, page
 from faults.diagnosis.diagnosis import diagnose
 from properties.loading import add_attention, handed_in
 
@@ -21,6 +22,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_attention(command)
     command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
     command.set_defaults(run=_diagnose)
+    listing = commands.add_parser("alike", help="the faults that no input tells apart")
+    listing.add_argument("--write", action="store_true", help="write docs/alike.md")
+    listing.set_defaults(run=_alike)
 
 
 def _diagnose(options: argparse.Namespace) -> int:
@@ -32,3 +36,13 @@ def _diagnose(options: argparse.Namespace) -> int:
         return 2
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
     return 0 if found.verdict == "correct" else 1
+
+
+def _alike(options: argparse.Namespace) -> int:
+    text = page(groups())
+    if options.write:
+        PAGE.write_text(text, encoding="utf-8")
+        print(f"{PAGE} written")
+    else:
+        print(text.rstrip())
+    return 0

@@ -26,6 +26,7 @@ VERDICTS = {
 }
 SHOWN = 3  # answers
 _ASKED = 10  # candidates that are asked for the laws that they break
+_ALIKE = 0.4  # of the laws that either breaks, or of the places where either is wrong: below, nothing is said of it
 _WIDTH = 118
 
 
@@ -46,9 +47,14 @@ class Answer:
     def _twins(self) -> tuple[Candidate, ...]:
         return () if self.match is None else self.match.twins
 
+    @property
+    def likely(self) -> bool:
+        """Has it enough in common to be worth a look?"""
+        return self.laws.share >= _ALIKE or (self.match is not None and self.match.share >= _ALIKE)
+
     def as_dict(self) -> dict[str, Any]:
         match = self.match
-        numbers = match and {"same": match.same, "wrong": match.wrong, "apart": match.apart, "looks": list(match.looks)}
+        numbers = match and {name: getattr(match, name) for name in ("same", "other", "one", "apart")}
         laws = {"both": self.laws.both, "only_subject": self.laws.only_subject, "only_fault": self.laws.only_fault}
         return {
             "faults": [name_of(fault) for fault in self.candidate.faults],
@@ -86,15 +92,17 @@ class Diagnosis:
         certain = self.verdict in ("identified", "combination")
         yield f"{name}: {VERDICTS[self.verdict]}."
         if certain:
-            yield "\n".join(_described(self.answers[0], self.report))
+            yield "\n".join(_described(self.answers[0]))
         if self.departs and not certain:
             yield _filled(f"Where it departs: {self.departs}.", "")
-        rest = self.answers[1:SHOWN] if certain else self.answers[:SHOWN]
-        if rest and not certain:
-            yield "The likest of the known mistakes, which need not be it:" if self.verdict == "unknown" else "The likest first:"
         if not certain:
-            for answer in rest:
-                yield "\n".join(_described(answer, self.report))
+            likely = [answer for answer in self.answers if answer.likely][:SHOWN]
+            if likely:
+                yield "The likest of the known mistakes" + (":" if self.verdict == "resembles" else ", which need not be it:")
+            elif self.answers:
+                yield "It resembles none of the known mistakes."
+            for answer in likely:
+                yield "\n".join(_described(answer))
         yield from (_filled(remark, "") for remark in self.remarks)
 
 
@@ -132,7 +140,7 @@ def of_report(report: Report) -> Diagnosis:
     identical = [match for match in matches if match.identical]
     if identical:
         answers = _by_laws(report, [(m.candidate, m) for m in matches[:_ASKED]], patience)
-        answers.sort(key=lambda a: (not (a.match and a.match.identical), -a.laws.share))
+        answers.sort(key=lambda a: (not (a.match and a.match.identical), a.match.one if a.match else 0, -a.laws.share))
         verdict = "combination" if len(answers[0].candidate.faults) > 1 else "identified"
         return Diagnosis(report, verdict, tuple(answers))
     if numbers and compared.wrong:
@@ -167,7 +175,7 @@ def _limits(report: Report) -> Iterator[str]:
     )
 
 
-def _described(answer: Answer, report: Report) -> Iterator[str]:
+def _described(answer: Answer) -> Iterator[str]:
     yield f"{answer.candidate.name}  ({', '.join(dict.fromkeys(family_of(fault) for fault in answer.candidate.faults))})"
     for fault in answer.candidate.faults:
         yield _filled(summary_of(fault))
@@ -181,12 +189,12 @@ def _described(answer: Answer, report: Report) -> Iterator[str]:
 
 
 def _numbers(match: Match) -> str:
-    where = f"{match.same} of the {match.wrong} places where it is wrong" if not match.identical else f"all {match.wrong} places"
-    what = f" ({', '.join(match.looks)})" if match.looks else ""
+    what = f" ({_some(match.looks)})" if match.looks else ""
     if match.identical:
-        return f"numbers: the same, rounding aside, at all {match.wrong} places where it is wrong{what}"
-    apart = f", and others at {match.apart} places where it is right" if match.apart else ""
-    return f"numbers: the same at {where}{what}{apart}"
+        said = f"numbers: the same, rounding aside, at {match.same} places where it is wrong{what}, and other ones at none"
+    else:
+        said = f"numbers: the same at {match.same} places where it is wrong{what}, others at {match.other + match.apart}"
+    return f"{said}; at {match.one}, only one of the two returns" if match.one else said
 
 
 def _laws(laws: Agreement) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -12,6 +13,7 @@ from faults.diagnosis.candidates import Candidate, pair, singles, viewer
 from faults.diagnosis.domain import Fields, comparable, inside, shared_fields
 from faults.diagnosis.sights import CHANCE, Viewer, looks
 from faults.fault import sections_of
+from faults.looks import PASSED_IN
 from faults.subject import DECLARED
 from properties.case import Case, sample
 from properties.loading import read_case
@@ -35,19 +37,21 @@ class Match:
 
     candidate: Candidate
     same: int  # places where the subject is wrong, and the candidate by the same numbers
-    wrong: int  # places where the subject is wrong
+    other: int  # places where the subject is wrong, and the candidate is right, or wrong by other numbers
+    one: int  # places where only one of the two returns anything that can be compared
     apart: int  # places where the subject is right, and the candidate is not
     looks: tuple[str, ...]  # what was wrong, and the same
     twins: tuple[Candidate, ...] = ()  # others that were the same wherever they were looked at
 
     @property
     def identical(self) -> bool:
-        return self.same == self.wrong > 0 and not self.apart
+        """Does it compute the same wherever both return, and do both return more often than one alone?"""
+        return not self.other and not self.apart and self.same > self.one
 
     @property
     def share(self) -> float:
         """Of the places where either is wrong, those where both are, by the same numbers."""
-        return self.same / (self.wrong + self.apart) if self.wrong + self.apart else 0.0
+        return self.same / max(self.same + self.other + self.one + self.apart, 1)
 
 
 class Comparison:
@@ -62,7 +66,7 @@ class Comparison:
         caches = subject_.supports.cache and DECLARED[attention].cache
         self._declared = replace(subject_.supports, cache=caches, reorders=caches, static_cache=False)
         places = [(look, case) for case in self._cases(met) for look in looks(self._declared, case)]
-        self.wrong = [place for place in places if not self._same(self._theirs, self._clean, place)]
+        self.wrong = [place for place in places if self._same(self._theirs, self._clean, place) is not True]
         wrong = set(self.wrong)
         self.right = [place for place in places if place not in wrong]
 
@@ -78,10 +82,12 @@ class Comparison:
 
     def match(self, candidate: Candidate) -> Match:
         """Compare at every place where the subject is wrong, and at some where it is right."""
-        alike = [place for place in self.wrong if self._explains(candidate, place)]
-        asked = [place for place in self.right if place[0] != CHANCE and candidate.visible(place[1])]
-        apart = sum(not self._same(candidate.viewer, self._clean, place) for place in _spread(asked, _RIGHT))
-        return Match(candidate, len(alike), len(self.wrong), apart, tuple(dict.fromkeys(look for look, _ in alike)))
+        verdicts = {place: self._explains(candidate, place) for place in self.wrong}
+        asked = [place for place in self.right if place[0] not in (CHANCE, PASSED_IN) and candidate.visible(place[1])]
+        beside = [self._same(candidate.viewer, self._clean, place) for place in _spread(asked, _RIGHT)]
+        counts = Counter(verdicts.values())
+        looks_ = tuple(dict.fromkeys(look for (look, _), same in verdicts.items() if same))
+        return Match(candidate, counts[True], counts[False], counts[None] + beside.count(None), beside.count(False), looks_)
 
     def _cases(self, met: Iterable[Case]) -> list[Case]:
         random = Random(0)
@@ -100,10 +106,10 @@ class Comparison:
         small = (sample(random, {**self.fields, **few, "num_kv_heads": (None,)}) for _ in range(200))
         return list(itertools.islice((case for case in small if CHANCE in looks(self._declared, case)), _TINY))
 
-    def _same(self, one: Viewer, other: Viewer, place: Place) -> bool:
+    def _same(self, one: Viewer, other: Viewer, place: Place) -> bool | None:
         return one.see(*place).same(other.see(*place), self._clean.see(*place), self.subject.dtype)
 
-    def _explains(self, candidate: Candidate, place: Place) -> bool:
+    def _explains(self, candidate: Candidate, place: Place) -> bool | None:
         return candidate.visible(place[1]) and self._same(self._theirs, candidate.viewer, place)
 
     def _pairs(self) -> Iterator[Candidate]:
@@ -119,12 +125,14 @@ class Comparison:
         likely.sort(key=lambda pair: (-pair[0], pair[1:]))
         for _, one, other in likely[:_PAIRS]:
             made = pair(self.candidates[one], self.candidates[other], self.subject)
-            if made is not None and all(self._explains(made, place) for place in _spread(self.wrong, _PAIRED)):
+            if made is not None and all(self._explains(made, place) is not False for place in _spread(self.wrong, _PAIRED)):
                 yield made
 
     def _told_apart(self, identical: Sequence[Match]) -> list[Match]:
         """Ask the subject on cases on which these differ from each other; those that are left are twins."""
-        left, out = list(identical), []
+        fewest = min((match.one for match in identical), default=0)
+        left, out = ([m for m in identical if (m.one == fewest) is best] for best in (True, False))
+        out.sort(key=lambda match: match.one)
         random = Random(1)
         for _ in range(_APART):
             if len(left) < 2:
@@ -134,9 +142,9 @@ class Comparison:
                 continue
             for place in [(look, case) for look in looks(self._declared, case)]:
                 viewers = [match.candidate.viewer for match in left]
-                if all(self._same(viewers[0], viewer, place) for viewer in viewers[1:]):
+                if all(self._same(viewers[0], viewer, place) is not False for viewer in viewers[1:]):
                     continue
-                fitting = [self._same(self._theirs, viewer, place) for viewer in viewers]
+                fitting = [self._same(self._theirs, viewer, place) is not False for viewer in viewers]
                 out += [replace(m, apart=m.apart + 1) for m, fits in zip(left, fitting, strict=True) if not fits]
                 left = [match for match, fits in zip(left, fitting, strict=True) if fits]
         if not left:

@@ -50,17 +50,25 @@ class Sight:
     raised: str = ""  # and then there are no others
     counts: Mapping[tuple[float, ...], int] | None = None  # of outputs, where it is left to chance
 
-    def same(self, other: Sight, right: Sight, dtype: torch.dtype) -> bool:
-        """Do two show the same, rounding aside? `right` is what the right one shows, `dtype` what they compute in."""
-        if self.raised or other.raised:
-            return bool(self.raised and other.raised)
+    def usable(self, right: Sight) -> bool:
+        """Did it return, and what is of the shape of the right thing?"""
+        if self.raised:
+            return False
+        shapes = [tensor is not None and tensor.shape for tensor in self.tensors]
+        return bool(right.raised) or shapes == [tensor is not None and tensor.shape for tensor in right.tensors]
+
+    def same(self, other: Sight, right: Sight, dtype: torch.dtype) -> bool | None:
+        """Do two show the same, rounding aside? None: one of them shows nothing that can be used, and the other does.
+
+        `right` is what the right one shows, `dtype` what they compute in.
+        """
+        usable = self.usable(right), other.usable(right)
+        if not all(usable):
+            return None if any(usable) else True
         if self.counts is not None and other.counts is not None:
             return _alike(self.counts, other.counts)
-        number = len(self.tensors)
-        if len(other.tensors) != number:
-            return False
-        rights = right.tensors if len(right.tensors) == number else (None,) * number
-        bounds = right.bounds if len(right.bounds) == number else self.bounds
+        rights: tuple[Tensor | None, ...] = right.tensors if not right.raised else (None,) * len(self.tensors)
+        bounds = right.bounds if not right.raised else self.bounds
         pairs = zip(self.tensors, other.tensors, rights, bounds, strict=True)
         return all(_near(one, another, truth, bound, dtype) for one, another, truth, bound in pairs)
 
@@ -119,14 +127,19 @@ def _near(one: Tensor | None, other: Tensor | None, right: Tensor | None, bound:
     if one is None or other is None or one.shape != other.shape:
         return one is other
     one, other = one.detach().to(torch.float64), other.detach().to(torch.float64)
-    slack = bound * _SLACK.get(dtype, 4.0)
+    if one.numel() == 0:
+        return True
+    # Of the whole tensor: where the right one has an exact zero, the wrong ones may have numbers.
+    largest = torch.stack([tensor.abs().nan_to_num(0.0, 0.0, 0.0).amax() for tensor in (one, other)]).amax()
+    rounding = torch.as_tensor(bound, dtype=torch.float64).amax()
+    slack = max(float(rounding), float(largest) * torch.finfo(dtype).eps) * _SLACK.get(dtype, 4.0)
     if bool((((one - other).abs() <= slack) | (one == other) | (one.isnan() & other.isnan())).all()):
         return True
     if right is None or dtype != torch.float64:
         return False
     # Both are off by what rounding in float32 explains, and by more than rounding in float64 does: the same mistake, which
     # never gives the same digits twice.
-    right, coarse = right.detach().to(torch.float64), bound * _FLOAT32
+    right, coarse = right.detach().to(torch.float64), slack / _SLACK[dtype] * _FLOAT32
     off = [(tensor - right).abs() for tensor in (one, other)]
     return all(bool((error <= coarse).all()) and bool((error > slack).any()) for error in off)
 
