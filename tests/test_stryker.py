@@ -69,7 +69,7 @@ def test_a_fault_stands_where_the_clean_step_does() -> None:
     _, old, _ = at(SOURCES[file], mutant["location"])
     assert old.startswith("def split_heads(self, x: Tensor) -> Tensor:\n") and old.endswith("# [B, h, T, d_head]")
     assert mutant["replacement"].endswith("# the shape asked for, and no token in it")
-    assert mutant["description"].startswith("Split the heads with one `view`")
+    assert mutant["description"].startswith("wrong-split-order: Split the heads with one `view`")
     assert mutant["status"] == "Killed" and mutant["killedBy"] == ["rows_sum_to_one"]
     assert mutant["statusReason"] == "rows_sum_to_one, on Case(queries=2): off by 1"
 

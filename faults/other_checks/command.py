@@ -31,6 +31,8 @@ def _others(options: argparse.Namespace) -> int:
     names = [name_of(find(name)) for name in options.names] or None
     if names and options.write:
         raise LookupError("others --write is about all faults: name none")
+    if options.write and not (PAGE.parent.is_dir() and README.exists()):
+        raise LookupError("others --write is for a clone of the repository: here are no docs to write")
     verdicts = judge(names, options.workers)
     if options.json:
         letters = [check.letter for check in verdicts.checks]

@@ -74,7 +74,7 @@ def _of_fault(fault: type[Fault], row: Row) -> tuple[str, dict[str, Any]]:
     entry: dict[str, Any] = {
         "id": row.name,
         "mutatorName": family_of(fault),
-        "description": summary_of(fault),
+        "description": f"{row.name}: {summary_of(fault)}",  # of the id a viewer shows nothing
         "replacement": replacement.strip(),
         "location": _location(lines, first),
         "status": "Survived" if row.survived else "Killed",
