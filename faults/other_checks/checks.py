@@ -244,7 +244,7 @@ CHECKS: tuple[Check, ...] = (
         letter="C4",
         name="keras: `test_correctness`",
         looks_at="the output and the weights, in evaluation",
-        inputs="one sample, 8 tokens that are unit vectors, 8 equal heads, the projections the identity, no mask",
+        inputs="one sample, 8 tokens that are unit vectors, 8 equal heads, all kernels the identity, no mask",
         judge=replays(replayed.of_keras_numbers(), _EVALUATION, "all"),
         link=_KERAS,
     ),

@@ -52,7 +52,7 @@ def _report(options: argparse.Namespace) -> int:
     written = all(
         _write(file, make)
         for file, make in (
-            (options.stryker, lambda: json.dumps(report(measured, options.mutants), indent=1) + "\n"),
+            (options.stryker, lambda: json.dumps(report(measured, options.mutants)) + "\n"),
             (options.markdown, lambda: summary(measured)),
         )
         if file
