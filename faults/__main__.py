@@ -13,10 +13,13 @@ from typing import Any
 import torch
 
 from faults.catalog import catalog
+from faults.colour import CHOICES, paint
 from faults.commands import bless_entries, explain_entry, list_entries, progress
 from faults.diagnosis import command as diagnose
 from faults.fault import FaultError
 from faults.matrix import Look, Row, all_names, glance, measure, rows
+from faults.other_checks import command as other_checks
+from faults.pages import command as report
 from faults.strength import PAGE, Strength, page, problems
 from faults.table import table, totals
 
@@ -40,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         "each fault is killed, and the clean attention and the equivalents by nothing.",
     )
     _add_run_options(parser)
-    parser.set_defaults(run=_run, json=False, seed=0, workers=None)
+    parser.set_defaults(run=_run, json=False, seed=0, workers=None, colour="auto")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     run = commands.add_parser("run", help="the default: measure and print the kill matrix", description=parser.description)
     _add_run_options(run)
@@ -62,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     strength.add_argument("--write", action="store_true", help="write docs/strength.md")
     strength.set_defaults(run=_strength)
     diagnose.add_to(commands)
+    other_checks.add_to(commands)
+    report.add_to(commands)
     return parser
 
 
@@ -73,6 +78,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the whole matrix as JSON instead of the table")
     add("--seed", type=int, help="of the random cases (default: 0)")
     add("--workers", type=_positive, metavar="N", help="processes (default: one a core)")
+    add("--colour", choices=CHOICES, help="of the table (default: auto, on a terminal, unless NO_COLOR is set)")
 
 
 def _positive(text: str) -> int:
@@ -92,10 +98,11 @@ def _run(options: argparse.Namespace) -> int:
         plain = {"correct": _plain(correct), "faults": _plain(faulty)}
         print(json.dumps({"seed": options.seed, "seconds": seconds, **plain}, indent=1))
     else:
-        print(table(faulty))
+        in_colour = paint(options.colour, sys.stdout)
+        print(table(faulty, in_colour))
         print()
-        print(totals(faulty, correct, seconds))
-    survived = any(not row.kills or row.cases is None for row in faulty)
+        print(totals(faulty, correct, seconds, in_colour))
+    survived = any(row.survived for row in faulty)
     flagged = any(row.kills for row in correct)
     return 1 if survived or flagged else 0
 

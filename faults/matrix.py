@@ -43,6 +43,11 @@ class Row:
     unnoticed: tuple[str, ...] = ()  # for which of LACKING nothing kills it
     severity: Severity | None = None
 
+    @property
+    def survived(self) -> bool:
+        """Of a fault: does no property kill it, or none on any case that was drawn from all?"""
+        return not self.kills or self.cases is None
+
 
 Done = TypeVar("Done")
 Look = Callable[[type[Fault], int], Row]

@@ -48,9 +48,7 @@ def departure(subject: Subject, wrong: Sequence[Place], right: Sequence[Place], 
     if not anatomies:
         return Departure("before anything is returned", "it raises on every case on which it is wrong")
     if all(a.moved for a in anatomies) and not all(a.merged for a in anatomies):
-        return Departure(
-            "merging the heads", "seen through an identity as W_O, the merged heads are the right numbers in other places"
-        )
+        return Departure("merging the heads", "through an identity as W_O they are seen to be the right numbers in other places")
     seen = [a for a in anatomies if a.weights is not None]
     if not seen:
         return None
