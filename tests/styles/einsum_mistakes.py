@@ -27,6 +27,20 @@ MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
 """,
         ),
     ),
+    "empty-rows-nan-in-the-gradient": (
+        (
+            """\
+            # A row in which everything is hidden would be NaN, and so would its gradient.
+            empty = (bias == -math.inf).all(dim=-1, keepdim=True)
+            logits = logits + bias.masked_fill(empty, 0.0)
+""",
+            """\
+            # A row in which everything is hidden becomes NaN in the softmax.
+            empty = (bias == -math.inf).all(dim=-1, keepdim=True)
+            logits = logits + bias
+""",
+        ),
+    ),
     "tokens-repeated-for-kv-heads": (
         (
             """\

@@ -24,9 +24,6 @@ MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "no-mask-means-causal": (("if causal:", "if causal or mask is None:"),),
-    "empty-rows-nan-in-the-gradient": (
-        ("weight = scores.masked_fill(empty, 0.0).softmax(dim=-1)", "weight = scores.softmax(dim=-1)"),
-    ),
     "tiled-kv-heads": (("shared = i // self.group", "shared = i % len(self.to_key)"),),
     "only-the-returned-weights-averaged": (("torch.stack(weights, dim=1)", "torch.stack(weights).mean(dim=0)"),),
     "mask-after-softmax": (
