@@ -1,15 +1,11 @@
 """Mistakes of a relative bias in einsum."""
 
 MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
-    "distance-the-other-way": (
-        ("positions[None, :] - positions[:, None])", "positions[:, None] - positions[None, :])"),
-    ),
+    "distance-the-other-way": (("positions[None, :] - positions[:, None])", "positions[:, None] - positions[None, :])"),),
     "buckets-rounded": (
         ("(logs * (self.num_buckets - max_exact)).long()", "(logs * (self.num_buckets - max_exact)).round().long()"),
     ),
-    "far-is-the-length": (
-        ("max_distance = self.max_distance\n", "max_distance = relative_position.shape[-1]\n"),
-    ),
+    "far-is-the-length": (("max_distance = self.max_distance\n", "max_distance = relative_position.shape[-1]\n"),),
     "table-read-by-a-view": (
         (
             """        bias = F.embedding(buckets, self.relative_attention_bias)  # [length, length, heads]
