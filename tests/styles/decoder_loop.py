@@ -1,4 +1,4 @@
-"""A decoder's attention, head by head: rotations as 2 x 2 matrices, a window, and a cache with a list of tensors, one for each head."""
+"""A decoder's attention, head by head: rotations as 2 x 2 matrices, a window, a cache with a list of tensors, one for a head."""
 
 from __future__ import annotations
 
