@@ -29,7 +29,7 @@ MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
         ("        self.dropout = dropout\n", "        self.dropout = dropout\n        self.offset = 0\n"),
         (
             COUNT,
-            """            if past is None or not past.keys:
+            """            if past is None or past.seen == 0:
                 self.offset = 0  # a new sequence
             positions = torch.arange(self.offset, self.offset + tokens, device=x.device)
             self.offset += tokens
