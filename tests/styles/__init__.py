@@ -1,1 +1,1 @@
-"""Attention as it is written elsewhere, in several styles, and the catalog's mistakes made in each."""
+"""Attention in the styles in which people write it, and the mistakes of the catalog in them."""

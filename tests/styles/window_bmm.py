@@ -1,4 +1,4 @@
-"""A sliding window over `[batch*heads, tokens, head_dim]`, as a list of how far back each query reaches; baddbmm and bmm."""
+"""A sliding window in `[batch*heads, tokens, head_dim]`: window and mask are one bias, which baddbmm adds to the products."""
 
 from __future__ import annotations
 

@@ -42,14 +42,6 @@ MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "window-or-the-mask": (
         (
-            """        if self.window_size is None:
-            return causal
-        return causal & (query - key < self.window_size)
-""",
-            """        return causal if self.window_size is None else causal & (query - key < self.window_size)
-""",
-        ),
-        (
             AS_BIAS + ADDED,
             AS_BIAS
             + """            if self.window_size is None:
