@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)  # type: ignore[no-any-return]
-    except (LookupError, FaultError) as error:
-        print(f"python -m faults: {error.args[0]}", file=sys.stderr)
+    except (LookupError, FaultError, NotImplementedError) as error:
+        print(f"python -m faults: {error.args[0] if error.args else type(error).__name__}", file=sys.stderr)
         return 2
 
 

@@ -53,7 +53,7 @@ def scaffold(name: str, step: str, *, family: str | None = None, of: str = "Mult
     class_name = _class_name(name)
     taken = _defined(package)
     if class_name in taken:
-        raise FaultError(f"{class_name} exists already, in {taken[class_name]}: `python -m faults explain {name}`")
+        raise FaultError(f"{class_name} exists already, in {taken[class_name]}: choose another name")
     attention = _attention(of)
     owner = _owner(attention, step)
     path = _file(_usual_family(attention, step) if family is None else family, package)
