@@ -15,7 +15,7 @@ import torch
 from faults.catalog import catalog
 from faults.commands import bless_entries, explain_entry, list_entries, progress
 from faults.fault import FaultError
-from faults.lessons import scaffold
+from faults.lessons import quiz, scaffold
 from faults.matrix import Look, Row, all_names, glance, measure, rows
 from faults.strength import PAGE, Strength, page, problems
 from faults.table import table, totals
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     blessing.add_argument("names", metavar="NAME", nargs="*", help="which faults; default: all")
     blessing.set_defaults(run=bless_entries)
+    quiz.add_to(commands)
     scaffold.add_to(commands)
     strength = commands.add_parser("strength", help="how much each property adds: a smallest set, what is alone, what is first")
     strength.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")

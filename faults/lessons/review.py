@@ -57,7 +57,8 @@ def tried(fault: type[Fault], seed: int = 0) -> str:
     lines = [f"Tried: {sum(cases.values())} cases of {len(some)} properties, on all of which it is visible."]
     if none:
         lines.append(f"Not tried, since it is visible on none of {DRAWN} cases of theirs: {', '.join(none)}.")
-    lines += [f"Not applicable, since {reason}: {', '.join(names)}." for reason, names in reasons.items()]
+    if reasons:
+        lines.append("Not applicable: " + "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items()) + ".")
     return "\n".join(lines)
 
 
