@@ -8,7 +8,7 @@ before asking for the next.
 from __future__ import annotations
 
 import argparse
-import itertools
+import functools
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,14 +21,16 @@ from faults.fault import Fault, FaultError, family_of, name_of, sections_of, ste
 from faults.lessons.source import clean_step, disguised
 from faults.subject import clean_class, subject
 from properties.case import sample
+from properties.laws import PROPERTIES
 from properties.property import Property
 from properties.runner import falsify
 
 CHOICES = 5
 POINTS = 3  # for a name at once; each further law, look at the clean step, or wrong name takes one
+LAWS = 3  # that are told in any case, if there are so many
 EXAMPLES = 100  # cases in which a counterexample is searched
 DRAWN = 200  # cases on which two mistakes that are one are visible alike, ...
-TOLD_APART = 12  # ... and so many, on which both are, on which they do the same
+TOLD_APART = 6  # ... and so many, on which both are, on which they do the same
 _KEYS = "a number or a name; h: another law that it breaks; c: the clean step; s: show me; q: enough"
 
 Ask = Callable[[str], str]
@@ -83,11 +85,9 @@ class Score:
 
     def __str__(self) -> str:
         if not self.points:
-            return "Nothing asked, nothing scored."
-        named = sum(points is not None and points > 0 for points in self.points)
-        return (
-            f"{sum(self.points)} of {POINTS * len(self.points)} points; {named} of {len(self.points)} named while there were any."
-        )
+            return "Nothing answered, nothing scored."
+        at_once = sum(points == POINTS for points in self.points)
+        return f"{sum(self.points)} of {POINTS * len(self.points)} points; {at_once} of {len(self.points)} named at once."
 
 
 def quiz(pool: Sequence[type[Fault]], *, rounds: int, seed: int, ask: Ask = input, say: Say = print) -> Score:
@@ -107,7 +107,7 @@ def quiz(pool: Sequence[type[Fault]], *, rounds: int, seed: int, ask: Ask = inpu
             say(f"\n--- {number} of {len(faults)} ---\n")
             score.points.append(_round(fault, choices(fault, random), ask, say))
     except (EOFError, KeyboardInterrupt, _Enough):
-        say("")
+        say(f"\n\nIt was {name_of(faults[len(score.points)])}.")
     say(f"\n{score}")
     return score
 
@@ -144,7 +144,7 @@ def _round(fault: type[Fault], names: list[str], ask: Ask, say: Say) -> int:
             case "h":
                 law = next(laws, None)
                 points -= law is not None
-                say(f"\n{law}" if law else "That was all: no further law rules anything out.")
+                say(f"\n{law}" if law else "That was all: no further law tells more.")
             case _:
                 named = _named(answer, names)
                 if isinstance(named, str):
@@ -187,13 +187,13 @@ def _answer(fault: type[Fault]) -> str:
 def hints(fault: type[Fault], names: Sequence[str]) -> Iterator[str]:
     """The laws that it breaks, each with a counterexample, the vague ones first, until none of the choices is left but one."""
     killers = {name: {p.name for p in known_killers(find(name))} for name in names}
-    left, first = set(names), True
+    left, told = set(names), 0
     laws = [law for law in known_killers(fault) if law.not_applicable(subject_of(fault)) is None]
     while laws:
-        law = min(laws, key=lambda law: _vagueness(law, killers, left, first))
+        law = min(laws, key=lambda law: _vagueness(law, killers, left, first=not told))
         laws.remove(law)
         fails_on = {name for name in left if law.name in killers[name]}
-        if fails_on == left and not first:
+        if fails_on == left and told >= LAWS:
             continue  # it rules nothing out
         found = falsify(law, subject_of(fault), max_examples=EXAMPLES)
         if found is None:
@@ -205,11 +205,11 @@ def hints(fault: type[Fault], names: Sequence[str]) -> Iterator[str]:
                 _indented(f"{law.summary} ({law.full_name})", 2),
                 _indented(f"on {found.case!r}", 4),
                 _indented(found.evidence, 4),
-                _indented(f"Of the {len(names)} mistakes {'below' if first else 'above'}, {many} break it.", 2),
+                _indented(f"Of the {len(names)} mistakes {'above' if told else 'below'}, {many} break it.", 2),
             ]
         )
-        first = False
-    if first:
+        told += 1
+    if not told:
         yield "  (none was found just now)"
 
 
@@ -224,7 +224,7 @@ def _vagueness(law: Property, killers: dict[str, set[str]], left: Collection[str
     """
     fails_on = sum(law.name in killers[name] for name in left)
     says_little = SAYS_LITTLE.index(law.family) if law.family in SAYS_LITTLE else len(SAYS_LITTLE) if first else -1
-    return (law.slow, not first and fails_on == len(left), -fails_on, says_little, law.full_name)
+    return (law.slow, not first and fails_on == len(left), -fails_on, says_little, PROPERTIES.index(law))
 
 
 def choices(fault: type[Fault], random: Random, number: int = CHOICES) -> list[str]:
@@ -270,13 +270,14 @@ def _half_shuffled(ranked: list[type[Fault]], random: Random) -> list[type[Fault
     return [*random.sample(ranked[:front], min(front, len(ranked))), *ranked[front:]]
 
 
+@functools.cache
 def _same(one: type[Fault], other: type[Fault]) -> bool:
     """Would nobody know which of the two is shown: are they written alike, or do they do the same?"""
-    if disguised(one) == disguised(other):
-        return True
     clean = clean_class(one)
     if clean_class(other) is not clean:
         return False
+    if step_of(one) == step_of(other) and disguised(one) == disguised(other):
+        return True
     random, fields = Random(0), subject_of(one).supports.fields()
     showing = []
     for case in (sample(random, fields) for _ in range(DRAWN)):

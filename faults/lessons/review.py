@@ -33,7 +33,7 @@ def review(fault: type[Fault], seed: int = 0) -> list[str]:
         return [f"visible(case) raises {type(error).__name__}: {error}"]
     if not seen:
         return [f"visible(case) is true for none of {ASKED:,} random cases.\n{_where_it_differs(fault, cases)}"]
-    killers = {kill.property for kill in kills(fault, subject_of(fault), seed)}
+    killers = {kill.property for kill in kills(fault, subject_of(fault), seed, PROPERTIES)}
     if not killers:
         return [f"no property kills it.\n{tried(fault, seed)}\n{_where_it_differs(fault, seen + cases)}"]
     hidden = [case for case in cases if not fault.visible(case)]
