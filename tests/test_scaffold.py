@@ -74,16 +74,15 @@ def test_every_step_can_be_begun_with(package: Path) -> None:
         name = f"begun-from-{LETTERS[number // 26]}{LETTERS[number % 26]}"
         path = scaffold(name, step, family=FAMILIES[number % len(FAMILIES)], of=of, package=package)
         assert path.parent == package
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package.parent), str(ROOT)])}
+    for beside in ("attn", "properties"):  # to be imported, and for ruff to know as ours
+        shutil.copytree(ROOT / beside, package.parent / beside, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
     run = subprocess.run([sys.executable, "-c", CHECK], cwd=package.parent, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) == len(steps) > 40
     if importlib.util.find_spec("ruff") is None:
         pytest.skip("there is no ruff to ask whether it is formatted")
     shutil.copy(ROOT / "pyproject.toml", package.parent)
-    for package_ in ("attn", "properties"):
-        (package.parent / package_).mkdir()
-        (package.parent / package_ / "__init__.py").touch()  # so that ruff takes them for ours
     for arguments in (["format", "--check"], ["check"]):
         run = subprocess.run([sys.executable, "-m", "ruff", *arguments, str(package)], capture_output=True, text=True)
         assert run.returncode == 0, run.stdout

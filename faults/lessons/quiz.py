@@ -235,7 +235,7 @@ def choices(fault: type[Fault], random: Random, number: int = CHOICES) -> list[s
     """
     taken = [fault]
     for other in _near_misses(fault, random):
-        if not any(_same(other, one) for one in taken):
+        if not any(_same(frozenset(map(name_of, (one, other)))) for one in taken):
             taken.append(other)
         if len(taken) == number:
             break
@@ -271,8 +271,9 @@ def _half_shuffled(ranked: list[type[Fault]], random: Random) -> list[type[Fault
 
 
 @functools.cache
-def _same(one: type[Fault], other: type[Fault]) -> bool:
+def _same(names: frozenset[str]) -> bool:
     """Would nobody know which of the two is shown: are they written alike, or do they do the same?"""
+    one, other = map(find, sorted(names))
     clean = clean_class(one)
     if clean_class(other) is not clean:
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import io
 import re
@@ -47,7 +46,6 @@ def clean_step(fault: type[Fault]) -> str:
     return "\n".join(function_lines(getattr(clean_class(fault), step_of(fault)), comments=True))
 
 
-@functools.cache
 def disguised(fault: type[Fault]) -> str:
     """The broken step with all it needs, and without its name and what explains it.
 
