@@ -85,6 +85,7 @@ def regenerate(rows: list[Row] | None, changed: bool) -> None:
     elif changed:
         print(f"docs/{PAGE.name} counts all faults, of which not all were measured: `{STRENGTH}` writes it anew, in minutes")
     if changed:
+        sys.stdout.flush()
         for arguments in PAGES_OF_ENTRIES:
             # In a process of its own: this one has imported the docstrings as they were.
             subprocess.run([sys.executable, "-m", "faults", *arguments], check=True)
