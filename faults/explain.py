@@ -12,7 +12,6 @@ from faults.catalog import equivalents
 from faults.fault import Fault, family_of, name_of, sections_of, step_of, subject_of
 from faults.subject import clean_class
 from properties.laws import PROPERTIES
-from properties.property import Property
 from properties.runner import Counterexample, falsify
 
 
@@ -47,22 +46,16 @@ def diff(fault: type[Fault]) -> str:
 def counterexample(fault: type[Fault]) -> Counterexample | None:
     """Search with one killer after the other, those first that say best what is wrong."""
     subject = subject_of(fault)
-    known = known_killers(fault) or list(PROPERTIES)
-    for property_ in sorted(known, key=lambda p: SAYS_LITTLE.index(p.family) if p.family in SAYS_LITTLE else -1):
+    killers = sections_of(fault).get("Killed by", "")
+    known = [p for p in PROPERTIES if not killers or p.name in killers or f"{p.family}: all" in killers]
+    for property_ in sorted(known, key=lambda p: _LAST.index(p.family) if p.family in _LAST else -1):
         if property_.not_applicable(subject) is None and (found := falsify(property_, subject, max_examples=60)):
             return found
     return None
 
 
-def known_killers(fault: type[Fault]) -> list[Property]:
-    """The properties that its docstring says kill it."""
-    text = sections_of(fault).get("Killed by", "")
-    names = set(re.findall(r"\w+", text))
-    return [p for p in PROPERTIES if p.name in names or f"{p.family}: all" in text]
-
-
 # The formula says that the numbers are wrong, but not why; of those behind it even less can be read.
-SAYS_LITTLE = ("reference", "training", "tools", "derivatives", "modes", "dropout", "graphs", "precision")
+_LAST = ("reference", "training", "tools", "derivatives", "modes", "dropout", "graphs", "precision")
 
 
 def _source(step: Callable[..., object]) -> list[str]:

@@ -11,9 +11,8 @@ import pytest
 
 from faults import __main__ as command
 from faults.catalog import catalog, find
-from faults.explain import known_killers
 from faults.fault import Fault, FaultError, family_of, name_of, step_of
-from faults.lessons.quiz import CHOICES, Score, choices, chosen, hints, quiz
+from faults.lessons.quiz import CHOICES, Score, choices, chosen, hints, known_killers, quiz
 from faults.lessons.source import clean_step, disguised
 
 NAME = "missing-contiguous"

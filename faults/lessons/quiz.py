@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from random import Random, SystemRandom
 
 from faults.catalog import catalog, find
 from faults.elsewhere import alike, differences
-from faults.explain import SAYS_LITTLE, diff, known_killers
+from faults.explain import diff
 from faults.fault import Fault, FaultError, family_of, name_of, sections_of, step_of, subject_of, summary_of
 from faults.lessons.source import clean_step, disguised
 from faults.subject import clean_class, subject
@@ -31,6 +32,8 @@ LAWS = 3  # that are told in any case, if there are so many
 EXAMPLES = 100  # cases in which a counterexample is searched
 DRAWN = 200  # cases on which two mistakes that are one are visible alike, ...
 TOLD_APART = 6  # ... and so many, on which both are, on which they do the same
+# That the numbers are not those of the formula can be said of most; that what follows from them is wrong, of most, too.
+SAYS_LITTLE = ("reference", "training", "tools", "derivatives", "modes", "dropout", "graphs", "precision")
 _KEYS = "a number or a name; h: another law that it breaks; c: the clean step; s: show me; q: enough"
 
 Ask = Callable[[str], str]
@@ -184,6 +187,13 @@ def _answer(fault: type[Fault]) -> str:
     )
 
 
+def known_killers(fault: type[Fault]) -> list[Property]:
+    """The properties that its docstring says kill it."""
+    text = sections_of(fault).get("Killed by", "")
+    names = set(re.findall(r"\w+", text))
+    return [p for p in PROPERTIES if p.name in names or f"{p.family}: all" in text]
+
+
 def hints(fault: type[Fault], names: Sequence[str]) -> Iterator[str]:
     """The laws that it breaks, each with a counterexample, the vague ones first, until none of the choices is left but one."""
     killers = {name: {p.name for p in known_killers(find(name))} for name in names}
@@ -220,7 +230,7 @@ def _indented(text: str, by: int) -> str:
 def _vagueness(law: Property, killers: dict[str, set[str]], left: Collection[str], first: bool) -> tuple[object, ...]:
     """What comes first: what fails on most that is left, though not on all, but for the first; then what can be read best.
 
-    For the first law the other way round: that the numbers are not those of the formula can be said of most.
+    For the first law the other way round: what says little comes first.
     """
     fails_on = sum(law.name in killers[name] for name in left)
     says_little = SAYS_LITTLE.index(law.family) if law.family in SAYS_LITTLE else len(SAYS_LITTLE) if first else -1
