@@ -69,11 +69,12 @@ print(len(new))
 
 
 def test_every_step_can_be_begun_with(package: Path) -> None:
-    steps = every_step()
+    steps, written = every_step(), set()
     for number, (of, step) in enumerate(steps):
         name = f"begun-from-{LETTERS[number // 26]}{LETTERS[number % 26]}"
         path = scaffold(name, step, family=FAMILIES[number % len(FAMILIES)], of=of, package=package)
-        assert path.parent == package
+        written.add(str(path))
+    assert written == {str(package / f"{family}.py") for family in FAMILIES}
     for beside in ("attn", "properties"):  # to be imported, and for ruff to know as ours
         shutil.copytree(ROOT / beside, package.parent / beside, ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "PYTHONPATH": str(package.parent)}
@@ -84,7 +85,7 @@ def test_every_step_can_be_begun_with(package: Path) -> None:
         pytest.skip("there is no ruff to ask whether it is formatted")
     shutil.copy(ROOT / "pyproject.toml", package.parent)
     for arguments in (["format", "--check"], ["check"]):
-        run = subprocess.run([sys.executable, "-m", "ruff", *arguments, str(package)], capture_output=True, text=True)
+        run = subprocess.run([sys.executable, "-m", "ruff", *arguments, *written], capture_output=True, text=True)
         assert run.returncode == 0, run.stdout
 
 
