@@ -17,6 +17,7 @@ from faults.colour import CHOICES, paint
 from faults.commands import bless_entries, explain_entry, list_entries, progress
 from faults.diagnosis import command as diagnose
 from faults.fault import FaultError
+from faults.lessons import quiz, scaffold
 from faults.matrix import Look, Row, all_names, glance, measure, rows
 from faults.other_checks import command as other_checks
 from faults.pages import command as report
@@ -31,8 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)  # type: ignore[no-any-return]
-    except (LookupError, FaultError) as error:
-        print(f"python -m faults: {error.args[0]}", file=sys.stderr)
+    except (LookupError, FaultError, NotImplementedError) as error:
+        print(f"python -m faults: {error.args[0] if error.args else type(error).__name__}", file=sys.stderr)
         return 2
 
 
@@ -59,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     blessing.add_argument("names", metavar="NAME", nargs="*", help="which faults; default: all")
     blessing.set_defaults(run=bless_entries)
+    quiz.add_to(commands)
+    scaffold.add_to(commands)
     strength = commands.add_parser("strength", help="how much each property adds: a smallest set, what is alone, what is first")
     strength.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
     strength.add_argument("--workers", default=argparse.SUPPRESS, type=_positive, metavar="N", help="processes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import textwrap
@@ -47,9 +48,7 @@ def bless(fault: type[Fault], sections: Mapping[str, str]) -> bool:
     """Rewrite the measured part of the fault's docstring in its source file; return whether anything changed."""
     path = Path(inspect.getsourcefile(fault) or "")
     source = path.read_text(encoding="utf-8")
-    block, _ = inspect.getsourcelines(fault)
-    start = source.index("".join(block))
-    end = start + len("".join(block))
+    start, end = _place(fault.__name__, source)
     opening = source.find('"""', start, end)
     closing = source.find('"""', opening + 3, end)
     if not fault.__doc__ or inspect.cleandoc(source[opening + 3 : closing]) != inspect.cleandoc(fault.__doc__):
@@ -61,6 +60,14 @@ def bless(fault: type[Fault], sections: Mapping[str, str]) -> bool:
     after = written.rstrip() + "\n" + "".join(_section(h, text) for h, text in sections.items()) + "    "
     path.write_text(source[:opening] + after + source[closing:], encoding="utf-8")
     return after != before
+
+
+def _place(name: str, source: str) -> tuple[int, int]:
+    """Where a class begins and ends in a source, which may have been rewritten since it was imported."""
+    (found,) = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
+    lines = source.splitlines(keepends=True)
+    start = sum(map(len, lines[: found.lineno - 1]))
+    return start, start + sum(map(len, lines[found.lineno - 1 : found.end_lineno]))
 
 
 def _section(heading: str, text: str) -> str:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 from faults.bless import bless, measured_sections
 from faults.catalog import catalog, equivalents, find
 from faults.explain import explain
 from faults.fault import Fault, check_entry, family_of, name_of, step_of, summary_of
+from faults.lessons.review import review, words
 from faults.matrix import Row, measure, spread
 from faults.mistakes import mistake, write
+from faults.strength import COMMAND as STRENGTH
+from faults.strength import PAGE, Strength, page, problems
 
 
 def list_entries(options: argparse.Namespace) -> int:
@@ -40,34 +45,65 @@ def bless_entries(options: argparse.Namespace) -> int:
     right = [name_of(fault) for fault in chosen if name_of(fault) in equivalents()]
     if right:
         raise LookupError(f"{', '.join(right)} is an equivalent: there is nothing to measure")
-    survivors = []
-    mistakes = {}
     for fault in chosen:
         check_entry(fault)
-    measured = spread(_measured, [name_of(fault) for fault in chosen], 1 if len(chosen) == 1 else None)
-    for number, (fault, (row, sections, known)) in enumerate(zip(chosen, measured, strict=True), 1):
-        progress(f"{number}/{len(chosen)} {name_of(fault)}")
-        if not row.kills:
-            survivors.append(row.name)
+    # One that is named may be new. All are held to what they say by the tests, which takes longer than to measure them.
+    work = partial(_measured, reviewed=bool(options.names))
+    measured = spread(work, [name_of(fault) for fault in chosen], 1 if len(chosen) == 1 else None)
+    blessed: dict[str, Row] = {}
+    mistakes = {}
+    changed = False
+    for number, (fault, found) in enumerate(zip(chosen, measured, strict=True), 1):
+        name = name_of(fault)
+        progress(f"{number}/{len(chosen)} {name}")
+        if isinstance(found, list):
+            progress("")
+            print(words(fault, found), file=sys.stderr)
             continue
-        changed = bless(fault, sections)
-        mistakes[row.name] = known
+        row, sections, mistakes[name] = found
+        blessed[name] = row
+        rewritten = bless(fault, sections)
+        changed = changed or rewritten
         progress("")
-        print(f"{row.name}: {'rewritten' if changed else 'unchanged'}; killed by {len(row.kills)} properties, {row.symptom}")
+        print(f"{name}: {'rewritten' if rewritten else 'unchanged'}; killed by {len(row.kills)} properties, {row.symptom}")
     if write(mistakes, keep=bool(options.names)):
+        changed = True
         print("properties/known_mistakes.json: rewritten")
-    for name in survivors:
-        print(
-            f"{name}: no property fails on any of its visible cases. Is `visible` too wide, or is a law missing?", file=sys.stderr
-        )
-    return 1 if survivors else 0
+    complete = len(blessed) == len(catalog())
+    regenerate(list(blessed.values()) if complete else None, changed)
+    return 0 if len(blessed) == len(chosen) else 1
 
 
-def _measured(name: str) -> tuple[Row, dict[str, str], dict[str, Any]]:
+def regenerate(rows: list[Row] | None, changed: bool) -> None:
+    """Write what is made of the entries: `rows` are those of all faults, if all were measured."""
+    if rows is not None:
+        strength = Strength.of(rows)
+        PAGE.write_text(page(strength), encoding="utf-8")
+        print(f"docs/{PAGE.name}: written")
+        for problem in problems(strength):
+            print(f"faults/strength.py: {problem}", file=sys.stderr)
+    elif changed:
+        print(f"docs/{PAGE.name} counts all faults, of which not all were measured: `{STRENGTH}` writes it anew, in minutes")
+    if changed:
+        sys.stdout.flush()
+        for arguments in PAGES_OF_ENTRIES:
+            # In a process of its own: this one has imported the docstrings as they were.
+            subprocess.run([sys.executable, "-m", "faults", *arguments], check=True)
+
+
+# The commands that write pages of what the entries say, without measuring anything.
+PAGES_OF_ENTRIES: tuple[tuple[str, ...], ...] = ()
+
+
+def _measured(name: str, reviewed: bool) -> tuple[Row, dict[str, str], dict[str, Any]] | list[str]:
+    """What there is to write of a fault; or what is wrong with it."""
     fault = find(name)
+    complaints = review(fault) if reviewed else []
+    if complaints:
+        return complaints
     row = measure(fault)
     if not row.kills:
-        return row, {}, {}
+        return review(fault)
     return row, measured_sections(fault, row), mistake(fault, (kill.property for kill in row.kills))
 
 

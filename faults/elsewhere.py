@@ -42,6 +42,16 @@ def also_wrong(broken: Subject, clean: Subject, cases: Sequence[Case]) -> tuple[
     return tuple(found)
 
 
+def differences(broken: Subject, clean: Subject, case: Case) -> tuple[str, ...]:
+    """Name all that differs on this case by more than rounding explains; that the first of two raises differs, too."""
+    return tuple(what for what, look in LOOKS.items() if _differs(look, broken, clean, case))
+
+
+def alike(one: Subject, other: Subject, case: Case) -> bool:
+    """Do two subjects, either of which may raise, the same on this case?"""
+    return not any(_told_apart(look, one, other, case) for look in LOOKS.values())
+
+
 def near(got: Tensor | None, clean: Tensor | None, bound: Tensor | float) -> bool:
     """Is it what it should be, but for rounding?"""
     if got is None or clean is None or got.shape != clean.shape:
@@ -56,6 +66,18 @@ def _differs(look: Look, broken: Subject, right: Subject, case: Case) -> bool:
     except Exception:
         return True
     return any(not near(got, clean, bound) for (got, _), (clean, bound) in zip(seen, look(right, case), strict=True))
+
+
+def _told_apart(look: Look, one: Subject, other: Subject, case: Case) -> bool:
+    try:
+        list(look(other, case))
+    except Exception:
+        try:
+            list(look(one, case))
+        except Exception:
+            return False
+        return True
+    return _differs(look, one, other, case)
 
 
 _GROUPS: tuple[dict[str, str], ...] = (  # what to say, and the look

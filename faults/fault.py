@@ -15,6 +15,7 @@ from properties.subject import Subject
 WRITTEN = ("Why it is wrong", "When it shows", "Seen in the wild")  # the headings of a fault's docstring
 MEASURED = ("Symptom", "Severity", "Smallest case", "Killed by")  # below them; written by `python -m faults bless`, not by hand
 OF_EQUIVALENTS = ("Why it is right", "Seen in the wild")
+TO_DO = "TODO"  # marks what `python -m faults new` leaves to be written
 
 # The published taxonomy of attention mistakes: seven categories, 25 root causes (arXiv 2508.04925, labels of arXiv 2604.28118).
 ROOT_CAUSES = {
@@ -106,6 +107,8 @@ def check_entry(fault: type[Fault]) -> None:
     """Raise FaultError, saying what to mend, unless the fault is documented and classified as an entry must be."""
     where = f"{fault.__name__} in faults/{fault.__module__.rpartition('.')[2]}.py"
     step_of(fault)
+    if TO_DO in f"{fault.__doc__} {getattr(fault, 'root_cause', '')}":
+        raise FaultError(f"{where}: its docstring or root_cause says {TO_DO} still: that is to be written by hand")
     if not summary_of(fault).endswith("."):
         raise FaultError(f"{where}: the docstring must begin with one line, a sentence that says what it does")
     written = [heading for heading in sections_of(fault) if heading not in MEASURED]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -64,19 +65,18 @@ def unnoticed(fault: type[Fault], killers: Collection[str], seed: int = 0) -> tu
     return tuple(lost)
 
 
+def visible_cases(fault: type[Fault], subject: Subject, property_: Property, seed: int = 0) -> Iterator[Case]:
+    """Of the cases drawn for a property, those on which the fault can show."""
+    if property_.not_applicable(subject) is None:
+        random = Random(f"{seed} {property_.name}")
+        drawn = (property_.sample(random, subject) for _ in range(DRAWN))
+        yield from (case for case in drawn if fault.visible(case))
+
+
 def _kill(fault: type[Fault], subject: Subject, property_: Property, seed: int, visible: int = VISIBLE) -> Kill | None:
-    if property_.not_applicable(subject):
-        return None
-    random = Random(f"{seed} {property_.name}")
-    seen = 0
-    for _ in range(DRAWN):
-        case = property_.sample(random, subject)
-        if not fault.visible(case):
-            continue
-        seen += 1
+    cases = itertools.islice(visible_cases(fault, subject, property_, seed), visible)
+    for number, case in enumerate(cases, 1):
         evidence = failure(property_, subject, case)
         if evidence is not None:
-            return Kill(property_.name, seen, case, evidence)
-        if seen == visible:
-            return None
+            return Kill(property_.name, number, case, evidence)
     return None

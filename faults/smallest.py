@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -81,11 +81,21 @@ def simpler(case: Case, fields: Fields) -> Iterator[Case]:
             yield other
 
 
-def _descend(fault: type[Fault], case: Case, fields: Fields) -> Case:
+def shrunk(case: Case, fields: Fields, shows: Callable[[Case], bool]) -> Case:
+    """Go down from a case, one field at a time, as long as it shows what it is to show."""
+    case = seedless if shows(seedless := replace(case, seed=0)) else case
     while True:
         steps = (_replace_or_none(case, name, value) for name in _LADDERS for value in _lower(name, getattr(case, name), fields))
-        lower = next((step for step in steps if step is not None and fault.visible(step)), None)
-        lower = lower or next((other for other in simpler(case, fields) if fault.visible(other)), None)
+        lower = next((step for step in steps if step is not None and shows(step)), None)
+        if lower is None:
+            return case
+        case = lower
+
+
+def _descend(fault: type[Fault], case: Case, fields: Fields) -> Case:
+    while True:
+        case = shrunk(case, fields, fault.visible)
+        lower = next((other for other in simpler(case, fields) if fault.visible(other)), None)
         if lower is None:
             return case
         case = lower

@@ -58,7 +58,7 @@ def test_a_wrong_name_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["list", "--help"], ["explain", "--help"], ["bless", "--help"], ["run", "--help"]]
+    "arguments", [["--help"], *([name, "--help"] for name in ("list", "explain", "bless", "run", "quiz", "new"))]
 )
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
