@@ -338,6 +338,15 @@ def subject(""",
 """,
         ),
     ),
+    "maximum-over-hidden-keys": (
+        (
+            "        scores = torch.bmm(q * f**-0.5, k.transpose(1, 2))  # [B*h, T, S]\n",
+            """\
+        scores = torch.bmm(q * f**-0.5, k.transpose(1, 2))  # [B*h, T, S]
+        scores = scores - scores.amax(dim=-1, keepdim=True)  # so that nothing overflows
+""",
+        ),
+    ),
     "nan-taken-for-an-empty-row": (
         ("weights = torch.softmax(scores, dim=-1)", "weights = torch.softmax(scores, dim=-1).nan_to_num(nan=0.0)"),
     ),
