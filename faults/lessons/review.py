@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from faults.elsewhere import LOOKS, differences
+from faults.elsewhere import differences
 from faults.fault import Fault, name_of, subject_of
 from faults.kills import DRAWN, VISIBLE, kills, visible_cases
 from faults.smallest import shrunk

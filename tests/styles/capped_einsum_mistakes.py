@@ -29,7 +29,10 @@ MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
     "cap-lost-in-evaluation": (
         (
             CAP,
-            "        if self.training:  # the fast path has no cap\n            logits = self.cap * torch.tanh(logits / self.cap)\n",
+            """\
+        if self.training:  # the fast path has no cap
+            logits = self.cap * torch.tanh(logits / self.cap)
+""",
         ),
     ),
     "cap-times-the-score": ((CAP, "        logits = logits * torch.tanh(logits / self.cap)\n"),),

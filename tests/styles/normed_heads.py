@@ -1,4 +1,7 @@
-"""Attention with QK norm, the norm written by hand, as in the code of large language models; the heads come first, `[h, B, T, f]`."""
+"""Attention with QK norm, the norm written by hand, as in the code of large language models.
+
+Queries and keys are normalised as they come out of the projections, `[B, T, h, f]`; then the heads come first, `[h, B, T, f]`.
+"""
 
 from __future__ import annotations
 

@@ -338,6 +338,15 @@ def subject(""",
 """,
         ),
     ),
+    "maximum-over-hidden-keys": (
+        (
+            "        scores = torch.bmm(q * f**-0.5, k.transpose(1, 2))  # [B*h, T, S]\n",
+            """\
+        scores = torch.bmm(q * f**-0.5, k.transpose(1, 2))  # [B*h, T, S]
+        scores = scores - scores.amax(dim=-1, keepdim=True)  # so that nothing overflows
+""",
+        ),
+    ),
     "nan-taken-for-an-empty-row": (
         ("weights = torch.softmax(scores, dim=-1)", "weights = torch.softmax(scores, dim=-1).nan_to_num(nan=0.0)"),
     ),
@@ -481,7 +490,10 @@ class RowsAttention(nn.Module):
     ),
     "heads-start-alike": (
         (
-            "        for proj in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):\n            nn.init.xavier_uniform_(proj.weight)\n",
+            """\
+        for proj in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(proj.weight)
+""",
             """\
         nn.init.xavier_uniform_(self.out_proj.weight)
         for proj in (self.q_proj, self.k_proj, self.v_proj):
@@ -494,7 +506,11 @@ class RowsAttention(nn.Module):
     ),
     "values-not-initialised": (
         (
-            "            nn.init.xavier_uniform_(proj.weight)\n            if proj.bias is not None:\n                nn.init.zeros_(proj.bias)\n",
+            """\
+            nn.init.xavier_uniform_(proj.weight)
+            if proj.bias is not None:
+                nn.init.zeros_(proj.bias)
+""",
             """\
             nn.init.zeros_(proj.weight)
             if proj.bias is not None:

@@ -40,7 +40,7 @@ class SinkAttention(nn.Module):
 
         sinks = self.sinks.view(-1, 1, 1)
         # The sink is finite, and so is the maximum: a query without keys needs no care, its terms are all 0.
-        top = torch.maximum(scores.amax(dim=-1, keepdim=True), sinks).detach()
+        top = torch.maximum(scores.amax(dim=-1, keepdim=True), sinks)
         terms = torch.exp(scores - top)
         total = terms.sum(dim=-1, keepdim=True) + torch.exp(sinks - top)
         weights = terms / total

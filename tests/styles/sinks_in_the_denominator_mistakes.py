@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SINKS = "        sinks = self.sinks.view(-1, 1, 1)\n"
 SOFTMAX = """\
-        top = torch.maximum(scores.amax(dim=-1, keepdim=True), sinks).detach()
+        top = torch.maximum(scores.amax(dim=-1, keepdim=True), sinks)
         terms = torch.exp(scores - top)
         total = terms.sum(dim=-1, keepdim=True) + torch.exp(sinks - top)
         weights = terms / total
@@ -24,8 +24,8 @@ MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
     "sink-along-the-queries": ((SINKS, "        sinks = self.sinks.view(-1, 1).expand(*scores.shape[:-1], 1)\n"),),
     "sink-beside-the-maximum": (
         (
-            "top = torch.maximum(scores.amax(dim=-1, keepdim=True), sinks).detach()",
-            "top = scores.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)",
+            "top = torch.maximum(scores.amax(dim=-1, keepdim=True), sinks)",
+            "top = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)",
         ),
         ("torch.exp(sinks - top)", "torch.exp(sinks)"),
     ),

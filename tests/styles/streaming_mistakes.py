@@ -37,26 +37,4 @@ MISTAKES: dict[str, tuple[tuple[str, str], ...]] = {
         ("weight = torch.exp(score - shift)", "weight = torch.exp2(score - shift)"),
         ("weights = torch.exp(torch.cat(", "weights = torch.exp2(torch.cat("),
     ),
-    "maximum-over-hidden-keys": (
-        (
-            """\
-            if bias is not None:
-                score = score + bias[..., s, None]
-            seen.append(score)
-            before, largest = largest, torch.maximum(largest, score.detach())
-            shift = largest.masked_fill(largest == -math.inf, 0.0)  # -inf - -inf would be NaN
-            rescale = torch.exp(before - shift)
-            weight = torch.exp(score - shift)
-""",
-            """\
-            before, largest = largest, torch.maximum(largest, score.detach())
-            if bias is not None:
-                score = score + bias[..., s, None]
-            seen.append(score)
-            rescale = torch.exp(before - largest)
-            weight = torch.exp(score - largest)
-""",
-        ),
-        ("torch.exp(torch.cat(seen, dim=-1) - shift)", "torch.exp(torch.cat(seen, dim=-1) - largest)"),
-    ),
 }
