@@ -10,6 +10,7 @@ from random import Random
 from faults.elsewhere import differences
 from faults.fault import Fault, name_of, subject_of
 from faults.kills import DRAWN, VISIBLE, kills, visible_cases
+from faults.looks import LOOKS
 from faults.smallest import shrunk
 from faults.subject import clean_class, subject
 from properties.case import Case, sample
