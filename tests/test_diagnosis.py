@@ -86,7 +86,7 @@ def test_a_mistake_is_named_by_its_numbers() -> None:
 def test_two_mistakes_are_recognised_together() -> None:
     found = examine(MergedAndUnscaled, encodings=("bool",))
     assert found.verdict == "combination"
-    assert {name for name in found.answers[0].candidate.name.split(" and ")} == {"wrong-merge-order", "missing-scale"}
+    assert set(found.answers[0].candidate.name.split(" and ")) == {"wrong-merge-order", "missing-scale"}
 
 
 def test_a_correct_one_is_correct_as_far_as_can_be_told() -> None:
