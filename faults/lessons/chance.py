@@ -16,7 +16,7 @@ class SameDraws(TorchDispatchMode):
     """Let bernoulli and dropout draw from uniform numbers, which are defined to the bit, from the same beginning every time."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.generator = torch.Generator().manual_seed(0)
 
     def __torch_dispatch__(

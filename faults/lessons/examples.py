@@ -1,7 +1,7 @@
 """The inputs of a worked example: small, and with numbers that say where they belong.
 
-Token 1, feature 2 is 12. Where such a number turns up in another place, anybody can see where it came from. Random numbers are for
-what cannot be seen in these.
+Token 1, feature 2 is 12. Where such a number turns up in another place, anybody can see where it came from. Random
+numbers are for what cannot be seen in these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from faults.fault import Fault, sections_of, subject_of
+from faults.fault import Equivalent, Fault, sections_of, subject_of
 from properties.case import MASKS, SAID_OTHERWISE, Case, sample
 from properties.inputs import Inputs, Weights, make_inputs
 
@@ -25,6 +25,18 @@ EACH = 8  # cases of one kind
 SEEDS = 6  # of masks, documents, positions, and of random numbers
 TOKENS = (2, 3)  # without a mask, and with one: so many show its triangle
 DRAWN = 100  # cases, if all else fails
+# Where an equivalent may go its other way.
+_WAYS: tuple[dict[str, Any], ...] = (
+    {"bias": True},
+    {"num_heads": 4, "num_kv_heads": 2},
+    {"mask": "causal"},
+    {"mask": "is_causal", "window": 1},
+    {"mask": "is_causal"},
+    {"mask": "full"},
+    {"mask": "empty"},
+    {"queries": 5},
+    {"dropout": 0.5},
+)
 _PLAIN = {"bias": False, "dropout": 0.0, "layout": "contiguous", "num_kv_heads": None}
 CONTEXT = 50  # what the tokens of a context are numbered from
 _DRAWN_MASKS = ("padding", "causal+padding", "is_causal+padding", "sample", "head", "empty", *SAID_OTHERWISE)
@@ -48,7 +60,7 @@ def smallest_case(fault: type[Fault]) -> Case:
         if not isinstance(call, ast.Call):
             raise ValueError(f"{fault.__name__}: {text!r} is no case")
         return Case(**{keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords})
-    given = {name: values for name, values in subject_of(fault).supports.fields().items() if values}
+    given = {name: list(values) for name, values in subject_of(fault).supports.fields().items() if values}
     named: dict[str, Any] = {
         name: given[name][0] for name in ("mask", "placing", "soft_cap", "sinks", "qk_norm") if name in given
     }
@@ -86,6 +98,8 @@ def _variants(fault: type[Fault], smallest: Case) -> Iterator[Case]:
 def _changes(fault: type[Fault], smallest: Case) -> Iterator[dict[str, Any]]:
     """A mask that hides something where it hid nothing, a second head, positions that are given."""
     fields = subject_of(fault).supports.fields()
+    if issubclass(fault, Equivalent):
+        yield from _WAYS
     if smallest.mask == "full":
         masks = [mask for mask in ("causal", "padding") if mask in fields.get("mask", MASKS)]
         yield from ({"mask": mask, "encoding": encoding} for mask in masks for encoding in (smallest.encoding, "bias"))
@@ -111,7 +125,7 @@ def _random(case: Case) -> Example:
 
 def shows(fault: type[Fault], case: Case) -> bool:
     """Can the fault show on a case of these sizes and this mask? For an equivalent: yes, it would, were it a fault."""
-    return fault.visible(case) or "Smallest case" not in sections_of(fault)
+    return fault.visible(case) or issubclass(fault, Equivalent)
 
 
 def cases(smallest: Case) -> Iterator[Case]:
@@ -156,7 +170,11 @@ def _numbered(case: Case, mixed: bool) -> Example:
 def _parameters(case: Case) -> dict[str, Tensor]:
     """Small whole numbers for the parameters of mechanisms."""
     heads = torch.arange(case.num_heads, dtype=torch.float64)
-    found = {}
+    found: dict[str, Tensor] = {}
+    if case.bias:
+        kv = case.g * case.d_head
+        sizes = {"b_q": case.d_model, "b_k": kv, "b_v": kv, "b_o": case.d_model}
+        found |= {name: torch.full((size,), 0.5, dtype=torch.float64) for name, size in sizes.items()}
     if case.qk_norm:
         features = torch.arange(case.d_head, dtype=torch.float64)
         found |= {"n_q": 1 + features, "n_k": 2 + features.flip(0)}
@@ -192,7 +210,7 @@ def _words(case: Case, inputs: Inputs, mixed: bool) -> str:
         parts.append("in sample 1 with a minus")
     if case.keys is not None:
         parts.append(f"tokens of the context are numbered from {CONTEXT} on")
-    mechanisms = []
+    mechanisms = ["All biases are 0.5."] * case.bias
     if case.sinks:
         mechanisms.append("The sink of head i is 1 + i.")
     if case.qk_norm:

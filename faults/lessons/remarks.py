@@ -22,7 +22,7 @@ def observe(step: Step, wrong: Tensor, clean: Trace, example: Example) -> list[s
     """Sentences about what a step returned, `wrong`, where it should have returned `step.returned`."""
     right = step.returned
     if wrong.shape != right.shape:
-        return [f"Its shape is {list(wrong.shape)}, and should be {list(right.shape)}."]
+        return [f"{step} returns the shape {list(wrong.shape)}, and should return {list(right.shape)}."]
     right, wrong = right.to(torch.float64), wrong.to(torch.float64)
     said = list(_not_numbers(right, wrong))
     if said:
@@ -156,7 +156,7 @@ def _shown(step: Step, right: Tensor, wrong: Tensor, example: Example) -> str:
     for places, words in ((opened, "is no longer hidden from"), (closed, "is hidden from")):
         if places.any():
             *others, query, key = (int(i) for i in places.nonzero()[0])
-            where = _place(*others, f"query {query}", example) if len(others) == 2 else f"query {query}"
+            where = _place(others[0], others[1], f"query {query}", example) if len(others) == 2 else f"query {query}"
             parts.append(f"key {key} {words} {where[0].lower()}{where[1:]}")
     return f"{'; '.join(parts)[0].upper()}{'; '.join(parts)[1:]}." if parts else ""
 

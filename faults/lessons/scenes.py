@@ -257,7 +257,7 @@ def _copied(recorder: Recorder, layer: Layer, example: Example) -> None:
 def _checkpointed(recorder: Recorder, layer: Layer, example: Example) -> None:
     leaves, named = example.inputs.leaves()
     output = checkpoint(lambda x: layer.run(replace(leaves, x=x), True).output, leaves.x, use_reentrant=False)
-    _keep_gradients(recorder, output, named)  # type: ignore[arg-type]
+    _keep_gradients(recorder, output, named)
 
 
 def _autocast(recorder: Recorder, layer: Layer, example: Example) -> None:

@@ -61,6 +61,7 @@ class Step:
     call: int  # in which call of the layer, counted from 0; -1: outside of one
     given: dict[str, Tensor]  # the tensors handed to it, as they were then, by the names of its arguments
     returned: Tensor
+    inside: tuple[str, ...] = ()  # the steps that were running when this one was called
 
     @property
     def key(self) -> tuple[int, str, str]:
@@ -125,11 +126,14 @@ class Recorder:
             before = {**dict(zip(names, args, strict=False)), **kwargs}
             given = {key: value.detach().clone() for key, value in before.items() if isinstance(value, Tensor)}
             time = self._times[name] = self._times.get(name, -1) + 1
+            self._running.append(name)
             try:
                 returned = method(*args, **kwargs)
             except Exception:
                 self.trace.raised_in = self.trace.raised_in or name
                 raise
+            finally:
+                self._running.pop()
             changed = returned if returned is not None else [value for value in before.values() if is_dataclass(value)]
             self._write(name, time, given, changed)
             return returned
@@ -143,7 +147,7 @@ class Recorder:
         for number, tensor in enumerate(tensors):
             part = _PARTS[name][number] if len(tensors) > 1 and number < len(_PARTS.get(name, ())) else ""
             what = ", ".join(word for word in (which, part) if word)
-            self.trace.steps.append(Step(name, what, self.call, given, tensor.detach().clone()))
+            self.trace.steps.append(Step(name, what, self.call, given, tensor.detach().clone(), tuple(self._running)))
 
 
 def steps_of(attention: type[nn.Module]) -> list[str]:
