@@ -199,10 +199,11 @@ def _draw(fault: type[Fault], seen: Seen, step: Step | None, digits: int) -> tup
     drawn: list[Drawn] = []
     remarks: list[str] = []
     if step and other:
+        shown = _enough(step.returned, other.returned, digits)
         drawn += [
-            _drawn(f"{name}, handed to {_title(seen, step)}", name, t, t, example, digits) for name, t in _handed(step, other)
+            _drawn(f"{name}, handed to {_title(seen, step)}", name, t, t, example, shown) for name, t in _handed(step, other)
         ]
-        drawn.append(_drawn(_title(seen, step), step.name, step.returned, other.returned, example, digits))
+        drawn.append(_drawn(_title(seen, step), step.name, step.returned, other.returned, example, shown))
         remarks += observe(step, other.returned, seen.clean, example)
         if step.name in _BEFORE_WEIGHTS and "weights" in broken.results:
             remarks += looks_at_the_hidden(broken.results["weights"], example)
