@@ -20,6 +20,7 @@ from faults.fault import FaultError
 from faults.lessons import quiz, scaffold
 from faults.matrix import Look, Row, all_names, glance, measure, rows
 from faults.other_checks import command as other_checks
+from faults.pages import catalog_page
 from faults.pages import command as report
 from faults.strength import PAGE, Strength, page, problems
 from faults.table import table, totals
@@ -52,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="name every fault, with one sentence")
     listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
     listing.set_defaults(run=list_entries)
-    explaining = commands.add_parser("explain", help="show one fault: what, why, the changed step, a counterexample")
+    explaining = commands.add_parser(
+        "explain", help="one fault as a lesson: the code side by side, a worked example, the law that catches it"
+    )
     explaining.add_argument("name", metavar="NAME", help="e.g. wrong-split-order")
     explaining.set_defaults(run=explain_entry)
     blessing = commands.add_parser(
@@ -70,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     diagnose.add_to(commands)
     other_checks.add_to(commands)
     report.add_to(commands)
+    catalog_page.add_to(commands)
     return parser
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from faults.bless import bless, measured_sections
 from faults.catalog import catalog, equivalents, find
-from faults.explain import explain
 from faults.fault import Fault, check_entry, family_of, name_of, step_of, summary_of
+from faults.lessons.explain import explain
 from faults.lessons.review import review, words
 from faults.matrix import Row, measure, spread
 from faults.mistakes import mistake, write
@@ -91,8 +91,8 @@ def regenerate(rows: list[Row] | None, changed: bool) -> None:
             subprocess.run([sys.executable, "-m", "faults", *arguments], check=True)
 
 
-# The commands that write pages of what the entries say, without measuring anything.
-PAGES_OF_ENTRIES: tuple[tuple[str, ...], ...] = ()
+# The commands that write pages which depend on every entry, and take seconds.
+PAGES_OF_ENTRIES = (("catalog", "--write"), ("alike", "--write"), ("others", "--write"))
 
 
 def _measured(name: str, reviewed: bool) -> tuple[Row, dict[str, str], dict[str, Any]] | list[str]:

@@ -17,8 +17,8 @@ from random import Random, SystemRandom
 
 from faults.catalog import catalog, find
 from faults.elsewhere import alike, differences
-from faults.explain import diff
 from faults.fault import Fault, FaultError, family_of, name_of, sections_of, step_of, subject_of, summary_of
+from faults.lessons.sides import diff
 from faults.lessons.source import clean_step, disguised
 from faults.subject import clean_class, subject
 from properties.case import sample
