@@ -115,7 +115,7 @@ def _scaled(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Exa
     if not wrong.any():
         return "All of it is 0."
     if _same(ratios, ratios[:1].expand_as(ratios)) and _same(wrong[finite], right[finite] * ratios[0]):
-        return f"Every number is {_short(ratios[0])} times what it should be."
+        return f"Every number of {step.name} is {_short(ratios[0])} times what it should be."
     return ""
 
 
@@ -137,7 +137,7 @@ def _shifted(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Ex
         return ""
     apart = (wrong - right)[finite]
     if _same(apart, apart[:1].expand_as(apart)):
-        return f"Every number is {_short(apart[0].abs())} too {'large' if apart[0] > 0 else 'small'}."
+        return f"Every number of {step.name} is {_short(apart[0].abs())} too {'large' if apart[0] > 0 else 'small'}."
     return ""
 
 
