@@ -772,7 +772,7 @@ class ResetOfTheLengthAlone(Fault, CachedAttention):
         Silent: nothing is raised, the result is wrong.
 
     Severity:
-        0: the output of a first call in evaluation is right.
+        0: the output of a first call in evaluation is right; wrong: what its cache gives after a reset.
 
     Smallest case:
         Case(mask='is_causal')
@@ -809,7 +809,7 @@ class ResetOfTheTensorsAlone(Fault, CachedAttention):
         Silent: nothing is raised, the result is wrong.
 
     Severity:
-        0: the output of a first call in evaluation is right.
+        0: the output of a first call in evaluation is right; wrong: what its cache gives after a reset.
 
     Smallest case:
         Case(mask='is_causal')

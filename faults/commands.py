@@ -88,7 +88,8 @@ def regenerate(rows: list[Row] | None, changed: bool) -> None:
         sys.stdout.flush()
         for arguments in PAGES_OF_ENTRIES:
             # In a process of its own: this one has imported the docstrings as they were.
-            subprocess.run([sys.executable, "-m", "faults", *arguments], check=True)
+            subprocess.run([sys.executable, "-m", "faults", *arguments], check=True, stdout=subprocess.DEVNULL)
+            print(f"pages: python -m faults {' '.join(arguments)}")
 
 
 # The commands that write pages which depend on every entry, and take seconds.

@@ -16,6 +16,7 @@ from faults.looks import (
     LATER_TRAINING,
     LOOKS,
     PASSED_IN,
+    RESET,
     TRAINING,
     TRAINING_GRADIENT,
     TRAINING_WEIGHTS,
@@ -86,6 +87,6 @@ _GROUPS: tuple[dict[str, str], ...] = (  # what to say, and the look
     {GRADIENT: GRADIENT, TRAINING: TRAINING, TRAINING_GRADIENT: TRAINING_GRADIENT},
     {PASSED_IN: PASSED_IN},
     {LATER: LATER},
-    {DECODED: DECODED},
+    {DECODED: DECODED, RESET: RESET},
     {COARSE: COARSE},
 )

@@ -92,6 +92,22 @@ def _decoded(subject: Subject, case: Case) -> Seen:
             decoding.reorder(order)
 
 
+def _decoded_again(subject: Subject, case: Case) -> Seen:
+    """From its cache after a reset, and in a memory that has held other tokens."""
+    if not subject.supports.cache:
+        return
+    layer, inputs = subject.start(case)
+    decoding, bound = layer.decode(inputs), float(subject.rounding(case).output.max())
+    if decoding.reset is None:
+        return
+    others = replace(inputs, x=-inputs.x)
+    for begin, end in case.pieces():
+        decoding.step(others.piece(begin, end))
+    decoding.reset()
+    for begin, end in case.pieces():
+        yield decoding.step(inputs.piece(begin, end)).output, bound
+
+
 def _coarse(subject: Subject, case: Case) -> Seen:
     inputs = fitting(case, case.dtype)
     if inputs is not None:
@@ -114,6 +130,7 @@ PASSED_IN = "what was passed in"
 LATER = "the output of a later call"
 LATER_TRAINING = "the output of a later call in training"
 DECODED = "what its cache gives"
+RESET = "what its cache gives after a reset"
 COARSE = "the output in a coarser dtype or for large scores"
 LOOKS: Mapping[str, Look] = {
     OUTPUT: partial(_output, training=False),
@@ -126,5 +143,6 @@ LOOKS: Mapping[str, Look] = {
     LATER: partial(_later, training=False),
     LATER_TRAINING: partial(_later, training=True),
     DECODED: _decoded,
+    RESET: _decoded_again,
     COARSE: _coarse,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from attn import MultiHeadAttention
 from faults.catalog import catalog
@@ -59,16 +60,16 @@ def pair(first: Candidate, second: Candidate, subject_: Subject) -> Candidate | 
 
 
 def viewer(attention: type[MultiHeadAttention], theirs: Supports) -> Viewer:
-    """What looks at a class of `attn`, or at one made from it, in the dtypes that another subject declares."""
-    key = (attention, tuple(theirs.dtypes), tuple(theirs.floors.items()))
+    """What looks at a class of `attn`, or at one made from it, as if it declared no more of dtypes and weights than another."""
+    alike: dict[str, Any] = {name: getattr(theirs, name) for name in ("dtypes", "floors", "weights", "training_weights")}
+    key = (attention, repr(alike))
     if key not in _VIEWERS:
         ours = subject_of(attention) if issubclass(attention, Fault) else subject(attention)
-        declared = replace(ours.supports, dtypes=theirs.dtypes, floors=theirs.floors)
-        _VIEWERS[key] = Viewer(replace(ours, supports=declared))
+        _VIEWERS[key] = Viewer(replace(ours, supports=replace(ours.supports, **alike)))
     return _VIEWERS[key]
 
 
-_VIEWERS: dict[tuple[type, *tuple[object, ...]], Viewer] = {}  # what was seen for one subject serves for the next
+_VIEWERS: dict[tuple[type, str], Viewer] = {}  # what was seen for one subject serves for the next
 
 
 def _together(first: type[MultiHeadAttention], second: type[MultiHeadAttention]) -> type[MultiHeadAttention]:

@@ -18,6 +18,7 @@ from faults.looks import (
     LOOKS,
     OUTPUT,
     PASSED_IN,
+    RESET,
     TRAINING,
     TRAINING_GRADIENT,
     TRAINING_WEIGHTS,
@@ -49,6 +50,7 @@ class Sight:
     bounds: tuple[Tensor | float, ...] = ()  # how far rounding may lead the right ones
     raised: str = ""  # and then there are no others
     counts: Mapping[tuple[float, ...], int] | None = None  # of outputs, where it is left to chance
+    backward: bool = False  # gradients: where a NaN gets to, on the way back, is a matter of how the same is written
 
     def usable(self, right: Sight) -> bool:
         """Did it return, and what is of the shape of the right thing?"""
@@ -56,6 +58,11 @@ class Sight:
             return False
         shapes = [tensor is not None and tensor.shape for tensor in self.tensors]
         return bool(right.raised) or shapes == [tensor is not None and tensor.shape for tensor in right.tensors]
+
+    @property
+    def spoilt(self) -> bool:
+        """Is anything of it NaN?"""
+        return any(tensor is not None and bool(tensor.isnan().any()) for tensor in self.tensors)
 
     def same(self, other: Sight, right: Sight, dtype: torch.dtype) -> bool | None:
         """Do two show the same, rounding aside? None: one of them shows nothing that can be used, and the other does.
@@ -70,6 +77,8 @@ class Sight:
         rights: tuple[Tensor | None, ...] = right.tensors if not right.raised else (None,) * len(self.tensors)
         bounds = right.bounds if not right.raised else self.bounds
         pairs = zip(self.tensors, other.tensors, rights, bounds, strict=True)
+        if self.backward and self.spoilt and other.spoilt:
+            return True
         return all(_near(one, another, truth, bound, dtype) for one, another, truth, bound in pairs)
 
 
@@ -88,7 +97,7 @@ def looks(supports: Supports, case: Case) -> tuple[str, ...]:
         *([TRAINING_GRADIENT] if supports.gradients else []),
         LATER_TRAINING,
         PASSED_IN,
-        *([DECODED] if supports.cache else []),
+        *([DECODED, RESET] if supports.cache else []),
         COARSE,
     )
 
@@ -120,7 +129,8 @@ class Viewer:
         if look == CHANCE:
             return Sight(counts=_outcomes(self.subject, case))
         seen = list(LOOKS[look](self.subject, case))
-        return Sight(tuple(tensor for tensor, _ in seen), tuple(bound for _, bound in seen))
+        backward = look in (GRADIENT, TRAINING_GRADIENT)
+        return Sight(tuple(tensor for tensor, _ in seen), tuple(bound for _, bound in seen), backward=backward)
 
 
 def _near(one: Tensor | None, other: Tensor | None, right: Tensor | None, bound: Tensor | float, dtype: torch.dtype) -> bool:
