@@ -16,6 +16,7 @@ from faults.catalog import catalog
 from faults.commands import bless_entries, explain_entry, list_entries, progress
 from faults.fault import FaultError
 from faults.matrix import Look, Row, all_names, glance, measure, rows
+from faults.pages import report
 from faults.strength import PAGE, Strength, page, problems
 from faults.table import table, totals
 
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     strength.add_argument("--workers", default=argparse.SUPPRESS, type=_positive, metavar="N", help="processes")
     strength.add_argument("--write", action="store_true", help="write docs/strength.md")
     strength.set_defaults(run=_strength)
+    report.add_to(commands)
     return parser
 
 

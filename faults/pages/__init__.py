@@ -1,0 +1,1 @@
+"""What was measured, as pages and files for others to look at."""

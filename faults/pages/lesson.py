@@ -1,0 +1,186 @@
+"""The lesson of one fault as plain data, for a page: everything that is told of it besides what was measured."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from dataclasses import asdict, dataclass
+
+from faults.explain import _LAST as LAST
+from faults.explain import diff
+from faults.fault import Fault, sections_of, subject_of, summary_of
+from faults.lessons.worked import Drawn, Worked, worked
+from faults.matrix import Row
+from properties.case import Case
+from properties.laws import PROPERTIES
+from properties.runner import Counterexample, failure
+
+Numbers = tuple[tuple[float, ...], ...]
+LONGEST = 500  # characters of evidence
+DIGITS = 5  # behind the point, at most
+BIG = 1e6  # numbers from here on are written with an exponent
+Place = tuple[int, int]  # row and column
+
+
+@dataclass(frozen=True)
+class Found:
+    """A counterexample in words."""
+
+    property: str
+    case: str
+    evidence: str
+    again: str  # Python that shows it again
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn tensor, its numbers as they are printed, and what has become of them."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    right: tuple[tuple[str, ...], ...]
+    wrong: tuple[tuple[str, ...], ...] | None  # None: the step raised
+    differs: tuple[Place, ...]  # where it is wrong
+    sources: tuple[tuple[Place, Place], ...]  # a place of `wrong`, and the one of `right` whose number stands there
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the page says of a fault when it is opened."""
+
+    summary: str
+    why: str
+    when: str
+    seen: tuple[str, ...]
+    diff: tuple[str, ...]
+    found: Found | None
+    inputs: str
+    step: str  # the first whose result differs
+    pictures: tuple[Picture, ...]
+    remark: str
+    raised: str
+
+
+def lesson(fault: type[Fault], row: Row) -> Lesson:
+    """Put it together; the counterexample is looked for on the case of the worked example, or the smallest one."""
+    sections = sections_of(fault)
+    example: Worked = worked(fault)
+    written = sections.get("Smallest case", "")
+    case = example.case_ or (case_of(written) if written else None)
+    return Lesson(
+        summary=summary_of(fault),
+        why=_paragraph(sections.get("Why it is wrong", "")),
+        when=_paragraph(sections.get("When it shows", "")),
+        seen=tuple(sections.get("Seen in the wild", "").splitlines()),
+        diff=tuple(diff(fault).splitlines()),
+        found=found(fault, row, case),
+        inputs=example.inputs,
+        step=example.step,
+        pictures=tuple(picture(drawn) for drawn in example.drawn),
+        remark=example.remark,
+        raised=example.raised,
+    )
+
+
+def case_of(text: str) -> Case:
+    """The case that this is the repr of."""
+    call = ast.parse(" ".join(text.split()), mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "Case" or call.args:
+        raise ValueError(f"not the repr of a Case: {text}")
+    return Case(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords})
+
+
+def found(fault: type[Fault], row: Row, case: Case | None) -> Found | None:
+    """The law that says best what is wrong on this case, or, if none is broken on it, what was met when the row was measured."""
+    subject = subject_of(fault)
+    killers = {kill.property: kill for kill in row.kills}
+    known = sorted((p for p in PROPERTIES if p.name in killers), key=lambda p: LAST.index(p.family) if p.family in LAST else -1)
+    for property_ in known if case else ():
+        if case and property_.about(case, subject) and (evidence := failure(property_, subject, case)) is not None:
+            return _in_words(Counterexample(property_, subject, case, evidence))
+    for property_ in known:
+        kill = killers[property_.name]
+        return _in_words(Counterexample(property_, subject, kill.case, kill.evidence))
+    return None
+
+
+def picture(drawn: Drawn) -> Picture:
+    """The numbers as text, and which of them are wrong; of those that only stand in a wrong place, where they belong."""
+    wrong = drawn.wrong
+    digits = max((_digits(value) for numbers in (drawn.right, wrong or ()) for row in numbers for value in row), default=1)
+    differs = [] if wrong is None else _differing(drawn.right, wrong)
+    return Picture(
+        title=drawn.title,
+        rows=drawn.rows,
+        columns=drawn.columns,
+        right=_text(drawn.right, digits),
+        wrong=None if wrong is None else _text(wrong, digits),
+        differs=tuple(differs),
+        sources=() if wrong is None else tuple(_moved(drawn.right, wrong, differs)),
+    )
+
+
+def plain(lesson_: Lesson) -> dict[str, object]:
+    """For JSON."""
+    return asdict(lesson_)
+
+
+def tidy(evidence: str) -> str:
+    """Evidence as it is on any machine, and not longer than a reader has patience: of a page of torch's advice the start."""
+    text = re.sub(r"\b0x[0-9a-f]+", "0x...", evidence.split("\n\n")[0].strip())  # addresses in memory
+    text = re.sub(r"(?<![\w:/.])(?:/[^\s/'\":,]+){2,}/(?=[^\s/'\":,]+)", ".../", text)  # directories
+    return text if len(text) <= LONGEST else text[:LONGEST].rstrip() + " ..."
+
+
+def _in_words(example: Counterexample) -> Found:
+    return Found(example.property.name, repr(example.case), tidy(example.evidence), example.reproduction())
+
+
+def _paragraph(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _digits(value: float) -> int:
+    """So many are behind the point; numbers of an example are rounded already."""
+    if not math.isfinite(value) or abs(value) >= BIG:
+        return 1
+    return min(max(len(f"{value:.10f}".rstrip("0").partition(".")[2]), 1), DIGITS)
+
+
+def _text(numbers: Numbers, digits: int) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(_number(value, digits) for value in row) for row in numbers)
+
+
+def _number(value: float, digits: int) -> str:
+    """With a true minus sign, and words for what is none."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    text = f"{value + 0.0:.{digits}f}" if abs(value) < BIG else f"{value:g}"  # + 0.0: no negative zero
+    return text.replace("-", "−")
+
+
+def _differing(right: Numbers, wrong: Numbers) -> list[Place]:
+    return [(r, c) for r, row in enumerate(wrong) for c, value in enumerate(row) if not _same(value, right[r][c])]
+
+
+def _moved(right: Numbers, wrong: Numbers, differs: list[Place]) -> list[tuple[Place, Place]]:
+    """For each wrong number that stands in exactly one place of what is right: this place.
+
+    Numbers of few digits are equal by chance now and then: if it is one alone, or fewer than half, nothing is said.
+    """
+    places = [((r, c), value) for r, row in enumerate(right) for c, value in enumerate(row)]
+    moved = []
+    for r, c in differs:
+        value = wrong[r][c]
+        origins = [place for place, other in places if value and math.isfinite(value) and _same(value, other)]
+        if len(origins) == 1:
+            moved.append(((r, c), origins[0]))
+    return moved if len(moved) > 1 and 2 * len(moved) >= len(differs) else []
+
+
+def _same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
