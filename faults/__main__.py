@@ -16,7 +16,7 @@ from faults.catalog import catalog
 from faults.commands import bless_entries, explain_entry, list_entries, progress
 from faults.fault import FaultError
 from faults.matrix import Look, Row, all_names, glance, measure, rows
-from faults.pages import report
+from faults.pages import catalog_page, report
 from faults.strength import PAGE, Strength, page, problems
 from faults.table import table, totals
 
@@ -48,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="name every fault, with one sentence")
     listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
     listing.set_defaults(run=list_entries)
-    explaining = commands.add_parser("explain", help="show one fault: what, why, the changed step, a counterexample")
+    explaining = commands.add_parser(
+        "explain", help="one fault as a lesson: the code side by side, a worked example, the law that catches it"
+    )
     explaining.add_argument("name", metavar="NAME", help="e.g. wrong-split-order")
     explaining.set_defaults(run=explain_entry)
     blessing = commands.add_parser(
@@ -61,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     strength.add_argument("--workers", default=argparse.SUPPRESS, type=_positive, metavar="N", help="processes")
     strength.add_argument("--write", action="store_true", help="write docs/strength.md")
     strength.set_defaults(run=_strength)
+    catalog_page.add_to(commands)
     report.add_to(commands)
     return parser
 

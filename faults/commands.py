@@ -9,8 +9,8 @@ from typing import Any
 
 from faults.bless import bless, measured_sections
 from faults.catalog import catalog, equivalents, find
-from faults.explain import explain
 from faults.fault import Fault, check_entry, family_of, name_of, step_of, summary_of
+from faults.lessons.explain import explain
 from faults.matrix import Row, measure, spread
 from faults.mistakes import mistake, write
 

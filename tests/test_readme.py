@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from faults.catalog import catalog, find
-from faults.explain import explain
+from faults.lessons.explain import explain
 from properties import PROPERTIES
 
 ROOT = Path(__file__).parent.parent

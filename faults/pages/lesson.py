@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from dataclasses import asdict, dataclass
 
-from faults.explain import _LAST as LAST
-from faults.explain import diff
 from faults.fault import Fault, sections_of, subject_of, summary_of
+from faults.lessons.explain import LAST
+from faults.lessons.missed import why_missed
+from faults.lessons.sides import diff
 from faults.lessons.worked import Drawn, Worked, worked
 from faults.matrix import Row
 from properties.case import Case
@@ -53,6 +53,7 @@ class Lesson:
     summary: str
     why: str
     when: str
+    missed: str  # why tests usually miss it
     seen: tuple[str, ...]
     diff: tuple[str, ...]
     found: Found | None
@@ -64,18 +65,17 @@ class Lesson:
 
 
 def lesson(fault: type[Fault], row: Row) -> Lesson:
-    """Put it together; the counterexample is looked for on the case of the worked example, or the smallest one."""
+    """Put it together; the counterexample is looked for on the case of the worked example."""
     sections = sections_of(fault)
     example: Worked = worked(fault)
-    written = sections.get("Smallest case", "")
-    case = example.case_ or (case_of(written) if written else None)
     return Lesson(
         summary=summary_of(fault),
         why=_paragraph(sections.get("Why it is wrong", "")),
         when=_paragraph(sections.get("When it shows", "")),
+        missed=" ".join(why_missed(fault)),
         seen=tuple(sections.get("Seen in the wild", "").splitlines()),
         diff=tuple(diff(fault).splitlines()),
-        found=found(fault, row, case),
+        found=found(fault, row, example.case_),
         inputs=example.inputs,
         step=example.step,
         pictures=tuple(picture(drawn) for drawn in example.drawn),
@@ -84,21 +84,13 @@ def lesson(fault: type[Fault], row: Row) -> Lesson:
     )
 
 
-def case_of(text: str) -> Case:
-    """The case that this is the repr of."""
-    call = ast.parse(" ".join(text.split()), mode="eval").body
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "Case" or call.args:
-        raise ValueError(f"not the repr of a Case: {text}")
-    return Case(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords})
-
-
-def found(fault: type[Fault], row: Row, case: Case | None) -> Found | None:
+def found(fault: type[Fault], row: Row, case: Case) -> Found | None:
     """The law that says best what is wrong on this case, or, if none is broken on it, what was met when the row was measured."""
     subject = subject_of(fault)
     killers = {kill.property: kill for kill in row.kills}
     known = sorted((p for p in PROPERTIES if p.name in killers), key=lambda p: LAST.index(p.family) if p.family in LAST else -1)
-    for property_ in known if case else ():
-        if case and property_.about(case, subject) and (evidence := failure(property_, subject, case)) is not None:
+    for property_ in known:
+        if property_.about(case, subject) and (evidence := failure(property_, subject, case)) is not None:
             return _in_words(Counterexample(property_, subject, case, evidence))
     for property_ in known:
         kill = killers[property_.name]

@@ -3,8 +3,8 @@
 const CONTROLS = ["fault-text", "fault-family", "root-cause", "symptom", "killed", "property-text", "property-family", "smallest"];
 
 for (const fault of FAULTS) {
-  const { summary, why, when, step } = fault.lesson;
-  fault.text = [fault.name, fault.family, fault.root_cause, fault.step, summary, why, when, step].join(" ").toLowerCase();
+  const { summary, why, when, missed } = fault.lesson;
+  fault.text = [fault.name, fault.family, fault.root_cause, fault.step, summary, why, when, missed].join(" ").toLowerCase();
 }
 for (const property of PROPERTIES) property.text = [property.words, property.name, property.family, ...property.law].join(" ").toLowerCase();
 

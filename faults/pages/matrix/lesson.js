@@ -32,6 +32,7 @@ function faultSheet(f, pointed) {
     ),
     section("Why it is wrong", el("p", {}, prose(lesson.why))),
     section("When it shows", el("p", {}, prose(lesson.when))),
+    section("Why tests miss it", el("p", {}, prose(lesson.missed))),
     section(`The step, ${fault.step}`, diffOf(lesson.diff), el("p", { class: "note" }, "− the clean layer, + the fault")),
     section("See it", ...worked(lesson)),
     lesson.found && section("A counterexample", counterexample(lesson.found)),
@@ -67,7 +68,7 @@ function diffOf(lines) {
 }
 
 function worked(lesson) {
-  const tensors = lesson.pictures.map(tensor);
+  const tensors = lesson.pictures.map((drawn) => tensor(drawn, lesson.raised));
   return [
     lesson.inputs && el("p", {}, prose(lesson.inputs)),
     lesson.step && el("p", {}, "The first step whose result differs is ", el("code", {}, lesson.step), "."),
@@ -79,13 +80,16 @@ function worked(lesson) {
 
 // A tensor as it should be and as it is. If numbers only stand in wrong places, rows have colours, and each number that of the row
 // it belongs to; what is wrong is framed, too, so that no colour is needed.
-function tensor(drawn) {
+function tensor(drawn, raised) {
   const sources = new Map(drawn.sources.map(([to, from]) => [to.join(), from]));
   const differs = new Set(drawn.differs.map((place) => place.join()));
   const mixed = sources.size > 0;
   const hue = (row) => (mixed ? ` row${row % HUES}` : "");
   const right = array(drawn.wrong && !differs.size ? "the same in both" : "as it should be", drawn, drawn.right, (r) => `number${hue(r)}`);
-  if (!drawn.wrong || !differs.size) return el("figure", { class: "tensor" }, el("figcaption", {}, drawn.title), el("div", { class: "pair" }, right));
+  if (!drawn.wrong || !differs.size) {
+    const instead = drawn.wrong ? "" : raised ? "It raised, and there is nothing beside it." : "What came instead has another shape.";
+    return el("figure", { class: "tensor" }, el("figcaption", {}, drawn.title), el("div", { class: "pair" }, right), instead && el("p", { class: "note" }, instead));
+  }
   const wrong = array("as it is", drawn, drawn.wrong, (r, c) => {
     const from = sources.get([r, c].join());
     if (!differs.has([r, c].join())) return `number${hue(r)}`;
