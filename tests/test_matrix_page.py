@@ -24,7 +24,7 @@ from faults.lessons.worked import Drawn
 from faults.matrix import Row, glance
 from faults.pages import report
 from faults.pages.facts import Entry, entry, facts
-from faults.pages.lesson import Picture, found, picture, tidy
+from faults.pages.lesson import Picture, found, picture, pictures, tidy
 from faults.pages.matrix_page import matrix_page
 from properties.case import Case
 from properties.laws import PROPERTIES
@@ -202,6 +202,21 @@ def test_one_number_that_stands_elsewhere_too_may_do_so_by_chance() -> None:
     assert shown.differs == ((0, 1),) and shown.sources == ()
     shown = drawn([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [[2.0, 1.0], [7.1, 7.2], [7.3, 7.4]])
     assert len(shown.differs) == 6 and shown.sources == ()
+
+
+def test_colours_are_those_of_the_rows_that_were_handed_in() -> None:
+    heads = Drawn("heads", ("h0", "h1"), ("0", "1"), ((1.0, 2.0), (3.0, 4.0)), ((1.0, 2.0), (3.0, 4.0)))
+    merged = Drawn("merged", ("t0", "t1"), ("0", "1"), ((1.0, 3.0), (2.0, 4.0)), ((1.0, 2.0), (9.0, 4.0)))
+    output = Drawn("output", ("t0",), ("0",), ((7.0,),), ((8.0,),))
+    first, second, third = pictures([heads, merged, output])
+    assert (first.coloured, first.hues) == ("handed", ((0, 0), (1, 1)))
+    assert (second.coloured, second.hues, second.wrong_hues) == ("handed", ((0, 1), (0, 1)), ((0, 0), (None, 1)))
+    assert (third.coloured, third.hues) == ("", ())
+
+
+def test_or_of_its_own_rows_if_numbers_only_moved() -> None:
+    (shown,) = pictures([Drawn("rows", ("a", "b", "c"), ("0",), ((1.0,), (2.0,), (3.0,)), ((2.0,), (1.0,), (3.0,)))])
+    assert (shown.coloured, shown.hues, shown.wrong_hues) == ("rows", ((0,), (1,), (2,)), ((1,), (0,), (2,)))
 
 
 def test_a_step_that_raised_has_only_a_right_side() -> None:

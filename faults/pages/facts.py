@@ -11,6 +11,7 @@ from typing import Any
 from faults.catalog import find
 from faults.coverage import killers_of, smallest_set
 from faults.fault import subject_of
+from faults.kills import DRAWN, VISIBLE
 from faults.matrix import Look, Row, measure, rows, spread
 from faults.pages.lesson import Lesson, lesson, plain, tidy
 from faults.severity import words
@@ -45,6 +46,8 @@ def facts(found: Sequence[Entry], seed: int = 0) -> dict[str, Any]:
     numbers = {property_.name: number for number, property_ in enumerate(PROPERTIES)}
     return {
         "seed": seed,
+        "tried": VISIBLE,
+        "drawn": DRAWN,
         "numbers": _numbers(measured, correct),
         "smallest": [numbers[name] for name in smallest_set(killers_of(measured), list(numbers))],
         "properties": [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 from faults.fault import Fault, sections_of, subject_of, summary_of
 from faults.lessons.explain import LAST
@@ -19,8 +20,10 @@ from properties.runner import Counterexample, failure
 Numbers = tuple[tuple[float, ...], ...]
 LONGEST = 500  # characters of evidence
 DIGITS = 5  # behind the point, at most
+HUES = 8  # that the page has
 BIG = 1e6  # numbers from here on are written with an exponent
 Place = tuple[int, int]  # row and column
+Hues = tuple[tuple[int | None, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ class Picture:
     wrong: tuple[tuple[str, ...], ...] | None  # None: the step raised
     differs: tuple[Place, ...]  # where it is wrong
     sources: tuple[tuple[Place, Place], ...]  # a place of `wrong`, and the one of `right` whose number stands there
+    coloured: str = ""  # after the rows of what: "rows", its own, or "handed", those of the tensor that the step was handed
+    hues: Hues = ()  # of each number of `right`: the row that it belongs to
+    wrong_hues: Hues = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def lesson(fault: type[Fault], row: Row) -> Lesson:
         found=found(fault, row, example.case_),
         inputs=example.inputs,
         step=example.step,
-        pictures=tuple(picture(drawn) for drawn in example.drawn),
+        pictures=tuple(pictures(example.drawn)),
         remark=example.remark,
         raised=example.raised,
     )
@@ -96,6 +102,49 @@ def found(fault: type[Fault], row: Row, case: Case) -> Found | None:
         kill = killers[property_.name]
         return _in_words(Counterexample(property_, subject, kill.case, kill.evidence))
     return None
+
+
+def pictures(drawn: Sequence[Drawn]) -> list[Picture]:
+    """All of an example, in colours that show where numbers went, if they only went somewhere else.
+
+    If the result holds the very numbers that the step was handed, the colours are those of the rows there. If not, but wrong
+    numbers are right ones in wrong places, they are those of its own rows.
+    """
+    handed = [tensor for tensor in drawn if tensor.wrong == tensor.right]
+    found = []
+    for tensor in drawn:
+        shown = picture(tensor)
+        if len(handed) == 1 and tensor is not handed[0] and (hues := _rows_of(tensor.right, handed[0].right)):
+            wrong = tensor.wrong or ()
+            shown = replace(shown, coloured="handed", hues=hues, wrong_hues=_rows_of(wrong, handed[0].right, all_of_them=False))
+        elif shown.sources:
+            own: Hues = tuple(tuple(r for _ in row) for r, row in enumerate(tensor.right))
+            moved = {to: origin[0] for to, origin in shown.sources}
+            wrongly = set(shown.differs)
+            colours = [
+                [moved.get((r, c), None if (r, c) in wrongly else r) for c in range(len(row))] for r, row in enumerate(own)
+            ]
+            shown = replace(shown, coloured="rows", hues=own, wrong_hues=tuple(map(tuple, colours)))
+        found.append(shown)
+    if any(shown.coloured == "handed" for shown in found):
+        at = drawn.index(handed[0])
+        rows: Hues = tuple(tuple(r for _ in row) for r, row in enumerate(handed[0].right))
+        found[at] = replace(found[at], coloured="handed", hues=rows)
+    return found
+
+
+def _rows_of(numbers: Numbers, handed: Numbers, all_of_them: bool = True) -> Hues:
+    """In which row of the tensor that was handed in each number stands; nothing if one does not stand in exactly one."""
+    if len(handed) > HUES:
+        return ()
+    rows = [[_only([r for r, row in enumerate(handed) if value in row]) for value in numbers_] for numbers_ in numbers]
+    if all_of_them and any(row is None for found in rows for row in found):
+        return ()
+    return tuple(map(tuple, rows))
+
+
+def _only(rows: list[int]) -> int | None:
+    return rows[0] if len(rows) == 1 else None
 
 
 def picture(drawn: Drawn) -> Picture:

@@ -65,16 +65,16 @@ function sizeGrid() {
   if (!grid.faults.length || !grid.properties.length) return;
   const room = grid.frame.clientWidth;
   const names = room < 640 ? NARROW_NAMES : NAMES;
-  const gaps = grouped(grid.properties, (p) => PROPERTIES[p].family).length * FAMILY_GAP;
+  const families = grouped(grid.properties, (p) => PROPERTIES[p].family).length, gaps = families * FAMILY_GAP;
   const fitting = Math.floor(((room - names - gaps - 2) / grid.properties.length) * 4) / 4;
   const cell = Math.min(CELL.most, Math.max(CELL.least, fitting));
   const labels = grouped(grid.faults, (f) => FAULTS[f].family).length;
   const height = (innerHeight - 130 - labels * 3) / grid.faults.length;
   const line = grid.whole ? Math.min(LINE.named, Math.max(LINE.least, Math.floor(height * 4) / 4)) : LINE.named;
   const style = grid.frame.style;
-  for (const [name, size] of Object.entries({ names, cell, line, gap: FAMILY_GAP, total: names + gaps + cell * grid.properties.length })) {
-    style.setProperty(`--${name}`, `${size}px`);
-  }
+  for (const [name, size] of Object.entries({ names, cell, line, gap: FAMILY_GAP })) style.setProperty(`--${name}`, `${size}px`);
+  style.setProperty("--columns", grid.properties.length);
+  style.setProperty("--families", families);
   grid.frame.classList.toggle("scrolls", fitting < CELL.least);
   grid.frame.classList.toggle("whole", grid.whole);
   grid.frame.classList.toggle("thin", line < 9);

@@ -1,7 +1,7 @@
 // What opens: the lesson of a fault, or the law of a property, in a dialog with an address of its own.
 
 const sheet = byId("sheet");
-const HUES = 6; // of the rows of a tensor, as many as the style has
+const HUES = 8; // of the rows of a tensor, as many as the style has
 
 const linkTo = {
   fault: (f, text = FAULTS[f].name) => el("a", { href: `#fault-${FAULTS[f].name}` }, text),
@@ -54,7 +54,9 @@ function caught(fault) {
   const applicable = PROPERTIES.length - Object.keys(fault.not_applicable).length;
   const parts = [`${fault.killers.length} of the ${applicable} properties that apply kill it.`];
   if (fault.drawn !== null) parts.push(`The ${ordinal(fault.drawn)} random case is the first on which any fails.`);
-  if (fault.unnoticed.length) parts.push(`Unseen in a layer of which this is true: ${fault.unnoticed.join("; ")}.`);
+  const lacking = fault.unnoticed.filter((words) => words !== "neither");
+  if (lacking.length) parts.push(`In a layer of somebody else's it goes unseen if ${lacking.join(", or ")}.`);
+  else if (fault.unnoticed.length) parts.push("In a layer of somebody else's it goes unseen if weights can neither be loaded nor are returned.");
   return parts.join(" ");
 }
 
@@ -78,33 +80,38 @@ function worked(lesson) {
   ];
 }
 
-// A tensor as it should be and as it is. If numbers only stand in wrong places, rows have colours, and each number that of the row
-// it belongs to; what is wrong is framed, too, so that no colour is needed.
+// A tensor as it should be and as it is. What is wrong is framed; where numbers only went to wrong places, colours show from where.
 function tensor(drawn, raised) {
   const sources = new Map(drawn.sources.map(([to, from]) => [to.join(), from]));
   const differs = new Set(drawn.differs.map((place) => place.join()));
-  const mixed = sources.size > 0;
-  const hue = (row) => (mixed ? ` row${row % HUES}` : "");
-  const right = array(drawn.wrong && !differs.size ? "the same in both" : "as it should be", drawn, drawn.right, (r) => `number${hue(r)}`);
-  if (!drawn.wrong || !differs.size) {
-    const instead = drawn.wrong ? "" : raised ? "It raised, and there is nothing beside it." : "What came instead has another shape.";
-    return el("figure", { class: "tensor" }, el("figcaption", {}, drawn.title), el("div", { class: "pair" }, right), instead && el("p", { class: "note" }, instead));
-  }
-  const wrong = array("as it is", drawn, drawn.wrong, (r, c) => {
-    const from = sources.get([r, c].join());
-    if (!differs.has([r, c].join())) return `number${hue(r)}`;
-    return `number wrong${from ? hue(from[0]) : " strange"}`;
+  const hue = (hues, r, c) => {
+    const row = hues[r] && hues[r][c];
+    return row === undefined || row === null ? "" : ` row${row % HUES}`;
+  };
+  const same = drawn.wrong && !differs.size;
+  const right = array(same ? "the same in both" : "as it should be", drawn, drawn.right, (r, c) => `number${hue(drawn.hues, r, c)}`);
+  const wrong = drawn.wrong && !same && array("as it is", drawn, drawn.wrong, (r, c) => {
+    const colour = hue(drawn.wrong_hues, r, c);
+    return differs.has([r, c].join()) ? `number wrong${colour || " strange"}` : `number${colour}`;
   }, (r, c) => {
     const from = sources.get([r, c].join());
     if (from) return `belongs to ${[drawn.rows[from[0]], drawn.columns[from[1]]].filter(Boolean).join(", ")}`;
     return differs.has([r, c].join()) ? "wrong" : "";
   });
-  return el("figure", { class: "tensor" }, el("figcaption", {}, drawn.title), el("div", { class: "pair" }, right, wrong), key(drawn, mixed));
+  return el("figure", { class: "tensor" },
+    el("figcaption", {}, drawn.title),
+    el("div", { class: "pair" }, right, wrong || ""),
+    el("p", { class: "note" }, tensorNote(drawn, raised)));
 }
 
-function key(drawn, mixed) {
-  if (!mixed) return el("p", { class: "note" }, `${plural(drawn.differs.length, "number")} of ${drawn.right.flat().length} wrong, framed.`);
-  return el("p", { class: "note" }, "A colour for each row; a framed number stands in a wrong place, in the colour of the row it belongs to.");
+function tensorNote(drawn, raised) {
+  const wrong = drawn.differs.length, all = drawn.right.flat().length;
+  if (!drawn.wrong) return raised ? "It raised, and there is nothing beside it." : "What came instead has another shape.";
+  if (!wrong) return drawn.coloured ? "A colour for each row, to be found again below." : "";
+  const count = wrong === all ? "All numbers are wrong" : `${plural(wrong, "number is", "numbers are")} wrong, framed`;
+  if (drawn.coloured === "handed") return `${count}; the colour is that of the row above from which a number came.`;
+  if (drawn.coloured) return `${count}; the colour is that of the row to which a number belongs.`;
+  return `${count}.`;
 }
 
 function array(caption, drawn, numbers, kind, remark = () => "") {
@@ -213,4 +220,3 @@ function followAddress() {
   openSheet(kind, number);
 }
 addEventListener("hashchange", followAddress);
-addEventListener("popstate", followAddress);

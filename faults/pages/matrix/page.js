@@ -15,6 +15,12 @@ function drawHead() {
   byId("numbers").append(...shown.filter(Boolean).map(([number, words]) => el("div", {}, el("dt", {}, words), el("dd", {}, String(number)))));
 }
 
+function drawFoot() {
+  byId("measured").textContent =
+    `Measured with seed ${FACTS.seed}: each property on up to ${FACTS.tried} random cases on which the fault can show, until it fails. ` +
+    `Held: it failed on none of these, or of ${FACTS.drawn} cases that it is about none shows the fault.`;
+}
+
 const THEMES = ["auto", "light", "dark"];
 
 function remembered(value) {
@@ -51,6 +57,7 @@ fold();
 
 setTheme(THEMES.includes(remembered()) ? remembered() : "auto");
 drawHead();
+drawFoot();
 fillChoices();
 applyFilters();
 followAddress();
