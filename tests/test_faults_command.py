@@ -29,10 +29,10 @@ def test_list_as_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) 
     assert first["step"] == "split_heads"
 
 
-def test_explain_shows_the_diff_and_a_counterexample(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_both_codes_and_a_counterexample(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["explain", "missing-contiguous"]) == 0
     printed = capsys.readouterr().out
-    assert "\n-    heads = heads.transpose(1, 2).contiguous()" in printed
+    assert "\n    heads = heads.transpose(1, 2).contiguous()   |     heads = heads.transpose(1, 2)" in printed
     assert "Case(queries=2, num_heads=2, d_head=2)" in printed.rpartition("Found just now")[2]
 
 
@@ -58,7 +58,8 @@ def test_a_wrong_name_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["list", "--help"], ["explain", "--help"], ["bless", "--help"], ["run", "--help"]]
+    "arguments",
+    [["--help"], ["list", "--help"], ["explain", "--help"], ["bless", "--help"], ["run", "--help"], ["catalog", "--help"]],
 )
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:

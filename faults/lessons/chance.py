@@ -17,7 +17,7 @@ class SameDraws(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.generator = torch.Generator().manual_seed(0)
+        self.generator = torch.Generator().manual_seed(30)  # of four weights it keeps the first and the last
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -13,10 +13,10 @@ WIDTH = 100
 ROWS = 16  # of one drawing; of more, those that are wrong
 
 
-def text(example: Worked) -> str:
-    """The whole example."""
+def text(example: Worked, sides: tuple[str, str] = ("should be", "is")) -> str:
+    """The whole example; `sides` stand above what is right and what is wrong."""
     parts = [textwrap.fill(example.inputs, WIDTH)]
-    parts += ["\n".join(_lines(drawn)) for drawn in example.drawn]
+    parts += ["\n".join(_lines(drawn, sides)) for drawn in example.drawn]
     if example.raised:
         parts.append(textwrap.fill(f"Raised: {example.raised}", WIDTH, subsequent_indent="  "))
     if example.remark:
@@ -31,30 +31,46 @@ def number(value: float) -> str:
     return f"{value:.0e}" if math.isfinite(value) and abs(value) >= 1e5 else f"{value:.6g}"
 
 
-def _lines(drawn: Drawn) -> Iterator[str]:
+def _lines(drawn: Drawn, sides: tuple[str, str]) -> Iterator[str]:
     yield drawn.title
-    labels = max(map(len, drawn.rows), default=0)
-    same = drawn.wrong == drawn.right
-    wrong = drawn.right if drawn.wrong is None or same else drawn.wrong
-    cells = [[number(value) for value in row] for row in (*drawn.right, *wrong)]
-    width = max(map(len, itertools.chain(drawn.columns, *cells)), default=1) + 3
-    half = width * len(drawn.columns)
-    both = not same and drawn.wrong is not None
-    if not same:
-        heads = ["should be"] + (["is"] if both else [])
-        yield " " * (labels + 2) + "    ".join(head.center(half) for head in heads).rstrip()
+    same = drawn.wrong == drawn.right or drawn.wrong is None
+    kept = [i for i in range(len(drawn.rows)) if len(drawn.rows) <= ROWS or same or _wrong(drawn, i)]
+    right = [[number(value) for value in drawn.right[i]] for i in kept]
+    wrong = [_marked(drawn, i) for i in kept]
+    labels = [drawn.rows[i] for i in kept]
+    width = max(map(len, itertools.chain(drawn.columns, *right, *wrong)), default=1) + 3
     header = "".join(column.rjust(width) for column in drawn.columns)
-    yield " " * (labels + 2) + header + ("    " + header if both else "")
-    left_out = 0
-    for label, right, got in zip(drawn.rows, drawn.right, wrong, strict=True):
-        marked = [f"*{number(g)}" if both and not _equal(r, g) else number(g) for r, g in zip(right, got, strict=True)]
-        if len(drawn.rows) > ROWS and not any(cell.startswith("*") for cell in marked):
-            left_out += 1
-            continue
-        line = "  " + label.ljust(labels) + "".join(number(r).rjust(width) for r in right)
-        yield line + ("    " + "".join(cell.rjust(width) for cell in marked) if both else "")
-    if left_out:
-        yield f"  and {left_out} rows that are right"
+    indent = " " * (max(map(len, labels), default=0) + 2)
+    left = ["".join(cell.rjust(width) for cell in row) for row in right]
+    other = ["".join(cell.rjust(width) for cell in row) for row in wrong]
+    named = ["  " + label.ljust(len(indent) - 2) for label in labels]
+    if same:
+        if drawn.wrong is None:
+            yield indent + sides[0].center(len(header)).rstrip()
+        yield indent + header
+        yield from map(str.__add__, named, left)
+    elif len(indent) + 2 * len(header) + 4 <= WIDTH:
+        yield indent + "    ".join(side.center(len(header)) for side in sides).rstrip()
+        yield f"{indent}{header}    {header}"
+        yield from (f"{name}{a}    {b}" for name, a, b in zip(named, left, other, strict=True))
+    else:  # one below the other
+        for side, lines in zip(sides, (left, other), strict=True):
+            yield indent + side.center(len(header)).rstrip()
+            yield indent + header
+            yield from map(str.__add__, named, lines)
+    if len(kept) < len(drawn.rows):
+        yield f"  and {len(drawn.rows) - len(kept)} rows that are right"
+
+
+def _marked(drawn: Drawn, row: int) -> list[str]:
+    """The wrong numbers of a row with a star."""
+    if drawn.wrong is None:
+        return []
+    return [number(b) if _equal(a, b) else f"*{number(b)}" for a, b in zip(drawn.right[row], drawn.wrong[row], strict=True)]
+
+
+def _wrong(drawn: Drawn, row: int) -> bool:
+    return any(cell.startswith("*") for cell in _marked(drawn, row))
 
 
 def _equal(a: float, b: float) -> bool:

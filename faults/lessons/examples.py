@@ -64,9 +64,9 @@ def smallest_case(fault: type[Fault]) -> Case:
     named: dict[str, Any] = {
         name: given[name][0] for name in ("mask", "placing", "soft_cap", "sinks", "qk_norm") if name in given
     }
-    if "window" in given:
+    if 2 in given.get("window", ()):
         named["window"] = 2
-    return Case(queries=2, d_head=given.get("d_head", (2,))[0] if "placing" in given else 2, **named)
+    return Case(queries=3 if "window" in named else 2, d_head=2, **named)
 
 
 def examples(fault: type[Fault]) -> Iterator[Example]:
@@ -133,7 +133,7 @@ def cases(smallest: Case) -> Iterator[Case]:
     hides = smallest.mask not in ("none", "full")
     tokens = dict.fromkeys(max(number, smallest.queries) for number in (TOKENS[hides], *TOKENS, 4))
     contexts = (None,) if smallest.keys is None else (3, 2, smallest.keys)
-    widths: list[tuple[int, int | None]] = [(max(2, smallest.d_head), smallest.rotary_width)]
+    widths: list[tuple[int, int | None]] = [(d, smallest.rotary_width) for d in dict.fromkeys((max(2, smallest.d_head), 3, 1))]
     if smallest.placing.startswith("rotary"):
         widths = [(2, None), (4, None), (4, 2), (6, 4)]
     seeds = range(SEEDS) if smallest.mask in _DRAWN_MASKS or smallest.positions == "given" else (0,)

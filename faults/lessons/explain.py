@@ -29,7 +29,7 @@ def explain(fault: type[Fault]) -> str:
     if issubclass(fault, Equivalent):
         parts += _section("Why it is right", sections["Why it is right"])
         parts += _section("The code", side_by_side(fault), filled=False)
-        parts += _section("A worked example", text(worked(fault)), filled=False)
+        parts += _section("A worked example", text(worked(fault), ("clean", "another way")), filled=False)
         parts += _section("The law that catches it", "None, and none should: no input tells it from the clean attention.")
         parts += _section("Seen in the wild", sections["Seen in the wild"], filled=False)
         return "\n".join(parts)
@@ -70,7 +70,9 @@ def _law(fault: type[Fault]) -> str:
         return "No counterexample was found. That should not be."
     why = inspect.cleandoc(found.property.law.__doc__ or "").partition("\n")[2].strip()
     lines = [_fill(found.property.summary)]
-    if why:
+    if found.evidence.startswith("it raised"):
+        lines = [_fill("Any law that gets there, since it raises; this was the first that was asked:"), "", *lines]
+    elif why:
         lines += ["", *(_fill(paragraph) for paragraph in why.split("\n\n"))]
     return "\n".join([*lines, "", f"Found just now, by {found.property.full_name}:", "", *found.details()])
 

@@ -64,7 +64,7 @@ def why_missed(fault: type[Fault]) -> list[str]:
     error = re.match(r"(below )?([0-9.e-]+), the median relative error", severity)
     if error and float(error[2]) <= LOOSE:
         said.append(
-            f"Where it does, the output is off by {error[1] or ''}{error[2]} of itself, which passes for rounding if the tolerance is loose."
+            f"Where it does, the output is off by {error[1] or ''}{error[2]} of itself: to a loose tolerance that is rounding."
         )
     number = len(killers(fault))
     said.append(f"{number} of the {len(PROPERTIES)} properties see{'s' if number == 1 else ''} it.")

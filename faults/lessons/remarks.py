@@ -79,7 +79,7 @@ def _moves(right: Tensor, wrong: Tensor, names: list[str] | tuple[str, ...]) -> 
         if _same(row, right[place]):
             continue
         owners = [other for other in range(len(right)) if _same(row, right[other])]
-        if len(owners) != 1:
+        if not row.any() or not owners or (len(owners) > 1 and len(row) == 1):
             return ""
         found.append(f"{names[place]} has what belongs to {names[owners[0]]}")
     if not found:
@@ -125,9 +125,15 @@ def _sums(weights: Tensor, example: Example) -> str:
     sums = weights.sum(-1)
     if sums.shape != expected.shape or bool(((sums - expected.to(sums.dtype)).abs() < 0.005).all()):
         return ""
+    said = f"The rows sum to {_many(sums)}, and should sum to {_many(expected.to(sums.dtype))}."
     across = weights.sum(-2)
-    instead = " It is the columns that do." if bool(((across - 1).abs() < 0.005).all()) else ""
-    return f"The rows sum to {', '.join(_short(number) for number in sums.flatten()[:6])}, not to 1.{instead}"
+    return said + (" It is the columns that sum to 1." if bool(((across - 1).abs() < 0.005).all() & expected.all()) else "")
+
+
+def _many(sums: Tensor) -> str:
+    """The numbers, or the one that they all are."""
+    numbers = [_short(number) for number in sums.flatten()]
+    return numbers[0] if len(set(numbers)) == 1 else ", ".join([*numbers[:6], *(["..."] if len(numbers) > 6 else [])])
 
 
 def looks_at_the_hidden(weights: Tensor, example: Example) -> list[str]:

@@ -16,10 +16,10 @@ WIDTH = 100
 CONTEXT = 2  # lines around what has changed
 
 
-def diff(fault: type[Fault]) -> str:
-    """The fault's step against the clean one, whole, without their docstrings."""
-    lines = difflib.unified_diff(*sources(fault), n=100, lineterm="")
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+def diff(fault: type[Fault], context: int = 100) -> str:
+    """The fault's step against the clean one, without their docstrings; whole, or with so many lines around a change."""
+    lines = list(difflib.unified_diff(*sources(fault), n=context, lineterm=""))[2:]
+    return "\n".join("@@" if line.startswith("@@") else line for line in lines[context >= len(sources(fault)[0]) :])
 
 
 def side_by_side(fault: type[Fault], width: int = WIDTH) -> str:

@@ -212,7 +212,8 @@ def _of_the_result(
     fault: type[Fault], seen: Seen, step: Step | None, right: Tensor, wrong: Tensor | None, digits: int
 ) -> Iterator[str]:
     if issubclass(fault, Equivalent):
-        yield "The output is the same."
+        same = wrong is not None and _agree(wrong, right, seen.scene.bound(seen.result, seen.example))
+        yield "The output is the same." if same else "What is drawn is another draw; how likely each draw is, is the same."
         return
     if step is None and seen.broken.steps and seen.scene.watched:
         yield "Going forward, every step returns what it should."

@@ -92,7 +92,7 @@ def _fault(fault: type[Fault], kills: dict[str, list[str]]) -> Iterator[str]:
         yield f"- replaces `{step_of(fault)}` of `{clean_class(fault).__name__}`; {fault.root_cause}\n\n"
         yield f"**Why it is wrong.** {_line(sections['Why it is wrong'])}\n\n"
         yield f"**When it shows.** {_line(sections['When it shows'])}\n\n"
-    yield f"```diff\n{diff(fault)}\n```\n\n"
+    yield f"```diff\n{diff(fault, 3)}\n```\n\n"
     if name in kills:
         yield f"Killed by {_killed_by(kills[name])}.\n\n"
     yield f"Seen in the wild: {', '.join(f'<{address}>' for address in sections['Seen in the wild'].split())}\n"

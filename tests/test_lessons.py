@@ -1,0 +1,216 @@
+"""The lesson of a fault: its worked example, the code beside the clean one, and what is derived."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from faults.catalog import catalog, equivalents, find
+from faults.lessons.drawing import WIDTH, text
+from faults.lessons.examples import smallest_case
+from faults.lessons.explain import explain
+from faults.lessons.missed import blind_habits, killers, why_missed
+from faults.lessons.sides import diff, side_by_side
+from faults.lessons.worked import _WORKED, Drawn, Worked, printed, worked
+from properties.case import Case
+
+
+def drawn(name: str, title: str) -> Drawn:
+    return next(d for d in worked(find(name)).drawn if d.title.startswith(title))
+
+
+# What is drawn.
+
+
+def test_a_wrong_split_shows_which_token_went_where() -> None:
+    found = worked(find("wrong-split-order"))
+    assert found.step == "split_heads (queries)"
+    split = drawn("wrong-split-order", "split_heads")
+    assert split.rows == ("head 0, token 0", "head 0, token 1", "head 1, token 0", "head 1, token 1")
+    assert split.right == ((0, 0.1), (1, 1.1), (0.2, 0.3), (1.2, 1.3))
+    assert split.wrong == ((0, 0.1), (0.2, 0.3), (1, 1.1), (1.2, 1.3))
+    assert "Head 0, token 1 has what belongs to head 1, token 0" in found.remark
+
+
+def test_merged_heads_are_told_apart_by_their_columns() -> None:
+    merged = drawn("wrong-merge-order", "merge_heads")
+    assert merged.columns == ("h0 f0", "h0 f1", "h1 f0", "h1 f1")
+    assert "Token 0, head 1 has what belongs to token 1, head 0" in worked(find("wrong-merge-order")).remark
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "words"),
+    [
+        ("softmax-over-queries", "softmax", "and should sum to 1. It is the columns that sum to 1."),
+        ("missing-scale", "score", "Every number is 1.41 times what it should be."),
+        ("causal-off-by-one", "mask", "Key 1 is no longer hidden from query 0."),
+        ("causal-off-by-one", "mask", "gives 0.52 of its weight to key 1, which is hidden from it."),
+        ("empty-rows-nan", "softmax", "are NaN"),
+        ("keys-and-values-in-one-buffer", "append (keys)", "These are the values."),
+        ("detached-keys", "score", "every step returns what it should. All of it is 0."),
+        ("single-precision-softmax", "softmax", "The two differ by less than 1e-"),
+        ("cache-read-before-it-is-written", "append (keys)", "returns the shape [1, 1, 0, 2], and should return [1, 1, 1, 2]."),
+    ],
+)
+def test_what_is_to_be_seen_is_said(name: str, step: str, words: str) -> None:
+    found = worked(find(name))
+    assert found.step == step
+    assert words in found.remark
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missing-transpose", "Called once, in evaluation."),  # with as many tokens as heads it is silent
+        ("dropout-not-rescaled", "Called once, in training."),
+        ("mask-inverted-in-place", "the caller looks at what was passed in"),
+        ("scale-accumulates", "this is the second call"),
+        ("rolled-when-full", "one at a time, through a cache"),
+        ("beams-copied-in-place", "the samples change places"),
+        ("layer-counts-the-tokens", "in turns with another request"),
+        ("positions-in-half", "at position 300"),
+        ("out-projection-bypassed", "hook"),
+        ("values-not-initialised", "as it was built"),
+    ],
+)
+def test_it_is_shown_where_it_shows(name: str, words: str) -> None:
+    assert words in worked(find(name)).inputs
+
+
+def test_what_raises_says_so() -> None:
+    found = worked(find("missing-contiguous"))
+    assert found.raised.startswith("RuntimeError: view size is not compatible")
+    assert found.step == "merge_heads"
+    assert drawn("missing-contiguous", "merge_heads").wrong is None
+
+
+SOME = [*list(catalog())[::8], *list(equivalents())[::6], "tiled-kv-heads"]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_an_example_can_be_seen_by_eye(name: str) -> None:
+    """Of a fault something drawn is wrong, or it raised, or the words say why there is nothing to see."""
+    found = worked(find(name))
+    differs = any(d.wrong is None or _differ(d) for d in found.drawn)
+    if name in equivalents():
+        assert "The output is the same." in found.remark or "another draw" in found.remark
+    else:
+        assert differs or found.raised or "The two differ by less than" in found.remark
+    _check_shape(found)
+
+
+def _differ(d: Drawn) -> bool:
+    assert d.wrong is not None
+    pairs = zip(sum(d.right, ()), sum(d.wrong, ()), strict=True)
+    return any(a != b and not (math.isnan(a) and math.isnan(b)) for a, b in pairs)
+
+
+def _check_shape(found: Worked) -> None:
+    assert found.drawn
+    for d in found.drawn:
+        for numbers in (d.right, d.wrong or d.right):
+            assert len(numbers) == len(d.rows)
+            assert all(len(row) == len(d.columns) for row in numbers)
+    assert all(len(line) <= WIDTH for line in text(found).splitlines())
+
+
+def test_figures_do_not_depend_on_how_a_machine_rounds() -> None:
+    value = torch.tensor([[0.125, 2.675, 1.005, 0.0]], dtype=torch.float64)
+    for noise in (1e-15, -1e-15):
+        assert printed(value * (1 + noise) + noise, 2) == printed(value, 2)
+    assert str(printed(torch.tensor([[-0.001]]), 2)) == "((0.0,),)"
+
+
+def test_draws_do_not_depend_on_the_global_random_numbers() -> None:
+    fault, found = find("dropout-shared-by-queries"), []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        _WORKED.pop(fault, None)
+        found.append(worked(fault))
+    assert found[0] == found[1]
+
+
+def test_the_smallest_case_is_read_from_the_docstring() -> None:
+    assert smallest_case(find("causal-off-by-one")) == Case(queries=2, mask="is_causal")
+    assert smallest_case(find("cap-folded-into-the-scale")).soft_cap is not None
+
+
+# The code.
+
+
+def test_the_step_stands_beside_the_clean_one() -> None:
+    lines = side_by_side(find("missing-scale")).splitlines()
+    assert lines[0].split() == ["clean", "broken"]
+    (changed,) = (line for line in lines if " | " in line)
+    assert changed.split(" | ")[0].strip() == "return (q / math.sqrt(self.d_head)) @ k.mT"
+    assert changed.split(" | ")[1].strip() == "return q @ k.mT"
+
+
+@pytest.mark.parametrize("name", [*catalog(), *equivalents()])
+def test_side_by_side_shows_all_that_has_changed(name: str) -> None:
+    fault = find(name)
+    lines = side_by_side(fault).splitlines()
+    assert all(len(line) <= WIDTH for line in lines)
+    right, left = ("".join("".join(half(line, side).split()) for line in lines).replace("#", "") for side in (1, 0))
+    for line in diff(fault).splitlines():
+        column = {"+": right, "-": left}.get(line[:1])
+        if column is not None:
+            assert "".join(line[1:].split()).replace("#", "") in column
+
+
+def half(line: str, side: int) -> str:
+    return line[51:] if side else line[:48]
+
+
+def test_a_diff_may_be_short() -> None:
+    whole, short = diff(find("transposed-mask")), diff(find("transposed-mask"), 1)
+    assert "@@" not in whole
+    assert short.startswith("@@\n")
+    assert "+        attn_mask = attn_mask.mT" in short
+
+
+# Why tests miss it.
+
+
+def test_habits_that_hide_a_fault_are_found_by_its_condition() -> None:
+    assert blind_habits(find("missing-scale")) == ["one token", "heads of one feature"]
+    assert "one sample" in blind_habits(find("mask-tiled-over-heads"))
+    assert "as many keys as queries" in blind_habits(find("causal-top-left"))
+    assert blind_habits(find("surplus-projection-bias")) == []
+
+
+def test_what_is_said_depends_on_the_fault() -> None:
+    assert any("one call in evaluation" in line and "the gradient" in line for line in why_missed(find("detached-keys")))
+    assert any("loose tolerance" in line for line in why_missed(find("cost-divided-with-the-scores")))
+    assert any("any test that gets there sees it" in line for line in why_missed(find("missing-contiguous")))
+    assert any(line.startswith("1 of the") for line in why_missed(find("nothing-for-no-tokens")))
+
+
+def test_killers_are_those_of_the_docstring() -> None:
+    assert killers(find("nothing-for-no-tokens")) == ["no_queries_get_no_rows"]
+    assert "weights_are_the_formula" in killers(find("wrong-split-order"))  # by "reference: all"
+    assert "weights_are_the_formula" not in killers(find("wrong-merge-order"))
+
+
+# The lesson.
+
+
+HEADINGS = ["Why it is wrong", "The code", "A worked example", "How you meet it", "Why tests miss it", "The law that catches it"]
+
+
+def test_a_lesson_has_all_its_parts_in_order() -> None:
+    lines = explain(find("wrong-merge-order")).splitlines()
+    places = [lines.index(heading) for heading in [*HEADINGS, "Seen in the wild"]]
+    assert places == sorted(places)
+    assert lines[lines.index("The law that catches it") + 3] == (
+        "The returned weights, times the values, merged and projected, are the output."
+    )
+
+
+def test_an_equivalent_has_a_lesson_too() -> None:
+    lesson = explain(find("dropped-key-bias"))
+    assert "Every number is 0.5 too small. The output is the same." in lesson
+    assert "None, and none should" in lesson
+    assert "Found just now" not in lesson
