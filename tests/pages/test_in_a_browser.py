@@ -151,7 +151,7 @@ def test_states_differ_in_more_than_colour(opened: Opened) -> None:
     assert drawn == {"f": (True, True), "k": (False, True), "h": (True, False), "n": (False, False)}
 
 
-def test_the_readout_follows_the_pointer(opened: Opened) -> None:
+def test_the_readout_follows_the_pointer(opened: Opened, told: dict[str, Any]) -> None:
     page = opened()
     expect(page.locator("#readout")).to_be_hidden()
     cell = page.locator("tr[data-r='3'] td.f").first
@@ -161,6 +161,9 @@ def test_the_readout_follows_the_pointer(opened: Opened) -> None:
     expect(page.locator("#readout")).to_contain_text("Case(")
     page.locator("tr[data-r='0'] td.n").first.hover()
     expect(page.locator("#readout")).to_contain_text("not applicable")
+    expect(page.locator("#readout .detail")).to_have_text(
+        told["reasons"][next(iter(told["faults"][0]["not_applicable"].values()))]
+    )
     page.locator("tr[data-r='4'] th").hover()
     expect(page.locator("#readout")).to_contain_text("killed by 1 property")
     page.locator("h1").hover()
