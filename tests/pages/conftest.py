@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,6 @@ import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
-
-if find_spec("playwright") is None:  # as in the environment of the other tests
-    collect_ignore_glob = ["test_*.py"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 ELSEWHERE = ("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",)

@@ -8,20 +8,24 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
 
 from faults.matrix import glance
 from faults.pages.facts import Entry, entry, facts
 from faults.pages.matrix_page import matrix_page
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+expect = pytest.importorskip("playwright.sync_api", reason="no playwright here: `tox run -e pages` has it").expect
+
 NAMES = ("wrong-merge-order", "missing-transpose", "unexpanded-kv-heads", "reset-of-the-tensors-alone", "causal-flag-sticks")
 SURVIVOR = "missing-scale"  # made one below: there is none
 HOSTILE = "</script><script>alert(1)</script><img src='https://example.com/x.png'>"
 
-Opened = Callable[..., Page]
+Opened = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="session")
