@@ -51,6 +51,8 @@ def test_merged_heads_are_told_apart_by_their_columns() -> None:
         ("keys-and-values-in-one-buffer", "append (keys)", "These are the values."),
         ("detached-keys", "score", "every step returns what it should. All of it is 0."),
         ("single-precision-softmax", "softmax", "The two differ by less than 1e-"),
+        ("heads-start-alike", "__init__", "Row 2 is row 0 once more."),
+        ("mask-in-the-default-dtype", "softmax", "softmax returns float32, and should return float16."),
         ("cache-read-before-it-is-written", "append (keys)", "returns the shape [1, 1, 0, 2], and should return [1, 1, 1, 2]."),
     ],
 )
@@ -114,6 +116,17 @@ def _check_shape(found: Worked) -> None:
             assert len(numbers) == len(d.rows)
             assert all(len(row) == len(d.columns) for row in numbers)
     assert all(len(line) <= WIDTH for line in text(found).splitlines())
+
+
+def test_as_many_digits_are_shown_as_it_takes() -> None:
+    shown = drawn("half-precision-softmax", "softmax")
+    assert shown.wrong != shown.right
+    assert worked(find("half-precision-softmax")).step == "softmax"
+
+
+def test_nan_that_should_be_there_is_no_difference() -> None:
+    found = worked(find("nan-taken-for-an-empty-row"))
+    assert found.step == "softmax"
 
 
 def test_figures_do_not_depend_on_how_a_machine_rounds() -> None:

@@ -33,7 +33,7 @@ def number(value: float) -> str:
 
 def _lines(drawn: Drawn, sides: tuple[str, str]) -> Iterator[str]:
     yield drawn.title
-    same = drawn.wrong == drawn.right or drawn.wrong is None
+    same = not any(_wrong(drawn, i) for i in range(len(drawn.rows)))
     kept = [i for i in range(len(drawn.rows)) if len(drawn.rows) <= ROWS or same or _wrong(drawn, i)]
     right = [[number(value) for value in drawn.right[i]] for i in kept]
     wrong = [_marked(drawn, i) for i in kept]

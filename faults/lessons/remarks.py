@@ -23,6 +23,8 @@ def observe(step: Step, wrong: Tensor, clean: Trace, example: Example) -> list[s
     right = step.returned
     if wrong.shape != right.shape:
         return [f"{step} returns the shape {list(wrong.shape)}, and should return {list(right.shape)}."]
+    if another_dtype(step, wrong):
+        return [f"{step} returns {_dtype(wrong)}, and should return {_dtype(right)}."]
     right, wrong = right.to(torch.float64), wrong.to(torch.float64)
     said = list(_not_numbers(right, wrong))
     if said:
@@ -36,6 +38,16 @@ def observe(step: Step, wrong: Tensor, clean: Trace, example: Example) -> list[s
             said.append(sentence)
             break
     return [*said, *(looks_at_the_hidden(wrong, example) if step.name in _WEIGHTS else [])]
+
+
+def another_dtype(step: Step, wrong: Tensor) -> bool:
+    """Is it of another precision? A mask may be boolean or not."""
+    right = step.returned
+    return right.dtype != wrong.dtype and right.is_floating_point() and wrong.is_floating_point()
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _not_numbers(right: Tensor, wrong: Tensor) -> Iterator[str]:
@@ -104,6 +116,18 @@ def _scaled(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Exa
         return "All of it is 0."
     if _same(ratios, ratios[:1].expand_as(ratios)) and _same(wrong[finite], right[finite] * ratios[0]):
         return f"Every number is {_short(ratios[0])} times what it should be."
+    return ""
+
+
+def _repeated(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Example) -> str:
+    """Is a row the same as one before it, though it should not be?"""
+    if right.dim() < 2 or right.shape[-1] < 2:
+        return ""
+    names = rows(step.name, right, example)
+    flat, should = (tensor.reshape(-1, tensor.shape[-1]) for tensor in (wrong, right))
+    for number, before in ((i, j) for i in range(len(flat)) for j in range(i)):
+        if flat[number].any() and _same(flat[number], flat[before]) and not _same(should[number], should[before]):
+            return f"{names[number][:1].upper()}{names[number][1:]} is {names[before]} once more."
     return ""
 
 
@@ -181,4 +205,4 @@ def _short(number: Tensor) -> str:
 
 
 _Look = Callable[[Step, Tensor, Tensor, Trace, Example], str]
-_FIRST: tuple[_Look, ...] = (_another_step, _moved_rows, _exchanged, _moved_numbers, _scaled, _shifted)
+_FIRST: tuple[_Look, ...] = (_another_step, _moved_rows, _exchanged, _moved_numbers, _scaled, _shifted, _repeated)

@@ -17,7 +17,7 @@ from faults.elsewhere import near
 from faults.fault import Equivalent, Fault, step_of
 from faults.lessons.examples import Example, examples, others
 from faults.lessons.names import columns, rows
-from faults.lessons.remarks import looks_at_the_hidden, observe
+from faults.lessons.remarks import another_dtype, looks_at_the_hidden, observe
 from faults.lessons.scenes import SCENES, Scene
 from faults.lessons.trace import Step, Trace
 from faults.subject import clean_class
@@ -29,6 +29,9 @@ _BEFORE_WEIGHTS = ("mask", "hide_distant", "hide_others", "open_prefix", "crop")
 TRIED = 12  # examples in each scene but the first
 
 
+Numbers = tuple[tuple[float, ...], ...]
+
+
 @dataclass(frozen=True)
 class Drawn:
     """One tensor as it should be and as it is; its last axis are the columns."""
@@ -36,8 +39,8 @@ class Drawn:
     title: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    right: tuple[tuple[float, ...], ...]
-    wrong: tuple[tuple[float, ...], ...] | None  # None: there is none, because it raised, or none of this shape
+    right: Numbers
+    wrong: Numbers | None  # None: there is none, because it raised, or none of this shape
 
 
 @dataclass(frozen=True)
@@ -159,23 +162,35 @@ def _digits(seen: Seen) -> int:
     right, wrong = seen.clean.results.get(seen.result), seen.broken.results.get(seen.result)
     if right is None or wrong is None or right.shape != wrong.shape:
         return DIGITS[0]
-    return next((digits for digits in DIGITS if printed(right, digits) != printed(wrong, digits)), DIGITS[0])
+    return _enough(right, wrong)
+
+
+def _enough(right: Tensor, wrong: Tensor, least: int = DIGITS[0]) -> int:
+    """The fewest digits that show a difference, at least so many; so many if none do."""
+    return next((digits for digits in DIGITS if digits >= least and _differ(right, wrong, digits)), least)
 
 
 def _first(seen: Seen, digits: int, replaced: str) -> Step | None:
     """The first step whose result differs as printed; what the replaced one is made of, in one or the other, does not count."""
     broken = {step.key: step for step in seen.broken.steps}
+    if seen.clean.results and all(tensor.dtype == torch.float64 for tensor in seen.clean.results.values()):
+        digits = DIGITS[-1]  # so far out there is no rounding
     for step in seen.clean.steps:
         if replaced in step.inside:
             continue
         other = broken.get(step.key)
-        if other is not None and _differ(step.returned, other.returned, digits):
+        if other is not None and (_differ(step.returned, other.returned, digits) or another_dtype(step, other.returned)):
             return step
     return None
 
 
 def _differ(right: Tensor, wrong: Tensor, digits: int) -> bool:
-    return right.shape != wrong.shape or printed(right, digits) != printed(wrong, digits)
+    return right.shape != wrong.shape or not _alike(printed(right, digits), printed(wrong, digits))
+
+
+def _alike(a: Numbers | None, b: Numbers | None) -> bool:
+    """Equal, NaN being equal to NaN; as text, in which it is."""
+    return str(a) == str(b)
 
 
 def _draw(fault: type[Fault], seen: Seen, step: Step | None, digits: int) -> tuple[list[Drawn], str]:
@@ -184,10 +199,11 @@ def _draw(fault: type[Fault], seen: Seen, step: Step | None, digits: int) -> tup
     drawn: list[Drawn] = []
     remarks: list[str] = []
     if step and other:
+        shown = _enough(step.returned, other.returned, digits)
         drawn += [
-            _drawn(f"{name}, handed to {_title(seen, step)}", name, t, t, example, digits) for name, t in _handed(step, other)
+            _drawn(f"{name}, handed to {_title(seen, step)}", name, t, t, example, shown) for name, t in _handed(step, other)
         ]
-        drawn.append(_drawn(_title(seen, step), step.name, step.returned, other.returned, example, digits))
+        drawn.append(_drawn(_title(seen, step), step.name, step.returned, other.returned, example, shown))
         remarks += observe(step, other.returned, seen.clean, example)
         if step.name in _BEFORE_WEIGHTS and "weights" in broken.results:
             remarks += looks_at_the_hidden(broken.results["weights"], example)
@@ -198,11 +214,14 @@ def _draw(fault: type[Fault], seen: Seen, step: Step | None, digits: int) -> tup
                 given = [(name, tensor) for name, tensor in at.given.items() if _worth_drawing(tensor)]
                 drawn += [_drawn(f"{name}, handed to {_title(seen, at)}", name, t, t, example, digits) for name, t in given]
             drawn.append(_drawn(_title(seen, at), at.name, at.returned, None, example, digits))
+        elif not drawn:
+            name, result = next(iter(clean.results.items()))
+            drawn.append(_drawn(f"the {name}", name, result, None, example, digits))
         remarks.append(f"It raises{f' in {broken.raised_in}' if broken.raised_in else ''}.")
     else:
         right, wrong = clean.results[seen.result], broken.results.get(seen.result)
         final = _drawn(f"the {seen.result}", seen.result, right, wrong, example, digits)
-        if not drawn or (final.right, final.wrong) != (drawn[-1].right, drawn[-1].wrong):
+        if not drawn or not (_alike(final.right, drawn[-1].right) and _alike(final.wrong, drawn[-1].wrong)):
             drawn.append(final)
         remarks += _of_the_result(fault, seen, step, right, wrong, digits)
     return drawn, " ".join(dict.fromkeys(remarks))
@@ -215,13 +234,14 @@ def _of_the_result(
         same = wrong is not None and _agree(wrong, right, seen.scene.bound(seen.result, seen.example))
         yield "The output is the same." if same else "What is drawn is another draw; how likely each draw is, is the same."
         return
-    if step is None and seen.broken.steps and seen.scene.watched:
+    tiny = wrong is not None and wrong.shape == right.shape and not _differ(right, wrong, digits)
+    if step is None and seen.broken.steps and seen.scene.watched and not tiny:
         yield "Going forward, every step returns what it should."
     if wrong is None:
-        yield f"There is no {seen.result}."
+        yield f"It returns no {seen.result}."
     elif wrong.shape != right.shape:
         yield f"The {seen.result} has shape {list(wrong.shape)}, and should have {list(right.shape)}."
-    elif wrong.shape == right.shape and not _differ(right, wrong, digits):
+    elif tiny:
         error = float((wrong - right).abs().max())
         yield f"The two differ by less than {_power(error)}, which these digits do not show, and rounding does not explain."
     elif step is None and wrong.shape == right.shape:
@@ -236,7 +256,7 @@ def _handed(step: Step, other: Step) -> list[tuple[str, Tensor]]:
 
 
 def _equal_tensors(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and printed(a, DIGITS[0]) == printed(b, DIGITS[0])
+    return not _differ(a, b, DIGITS[0])
 
 
 def _worth_drawing(tensor: Tensor) -> bool:
@@ -265,7 +285,7 @@ def _shape(tensor: Tensor) -> str:
     return f"[{', '.join(map(str, tensor.shape))}]"
 
 
-def printed(tensor: Tensor, digits: int) -> tuple[tuple[float, ...], ...]:
+def printed(tensor: Tensor, digits: int) -> Numbers:
     """Its numbers in rows, rounded to so many digits behind the point; large ones to three digits in all."""
     flat = tensor.to(torch.float64).reshape(-1, tensor.shape[-1]) if tensor.dim() and tensor.numel() else torch.zeros(0, 0)
     return tuple(tuple(_rounded(number, digits) for number in row) for row in flat.tolist())
