@@ -14,7 +14,7 @@ import torch
 
 from faults.catalog import catalog
 from faults.colour import CHOICES, paint
-from faults.commands import bless_entries, explain_entry, list_entries, progress
+from faults.commands import bless_entries, explain_entry, list_entries, positive, progress
 from faults.diagnosis import command as diagnose
 from faults.fault import FaultError
 from faults.lessons import quiz, scaffold
@@ -67,13 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     scaffold.add_to(commands)
     strength = commands.add_parser("strength", help="how much each property adds: a smallest set, what is alone, what is first")
     strength.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
-    strength.add_argument("--workers", default=argparse.SUPPRESS, type=_positive, metavar="N", help="processes")
+    strength.add_argument("--workers", default=argparse.SUPPRESS, type=positive, metavar="N", help="processes")
     strength.add_argument("--write", action="store_true", help="write docs/strength.md")
     strength.set_defaults(run=_strength)
     diagnose.add_to(commands)
     other_checks.add_to(commands)
-    report.add_to(commands)
     catalog_page.add_to(commands)
+    report.add_to(commands)
     return parser
 
 
@@ -84,15 +84,8 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
     add("--json", action="store_true", help="print the whole matrix as JSON instead of the table")
     add("--seed", type=int, help="of the random cases (default: 0)")
-    add("--workers", type=_positive, metavar="N", help="processes (default: one a core)")
+    add("--workers", type=positive, metavar="N", help="processes (default: one a core)")
     add("--colour", choices=CHOICES, help="of the table (default: auto, on a terminal, unless NO_COLOR is set)")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
 
 
 def _run(options: argparse.Namespace) -> int:

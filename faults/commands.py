@@ -108,6 +108,14 @@ def _measured(name: str, reviewed: bool) -> tuple[Row, dict[str, str], dict[str,
     return row, measured_sections(fault, row), mistake(fault, (kill.property for kill in row.kills))
 
 
+def positive(text: str) -> int:
+    """A number of the command line that must be at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def progress(text: str) -> None:
     """Overwrite the line on a terminal; say nothing in a log."""
     if sys.stderr.isatty():

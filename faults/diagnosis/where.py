@@ -41,7 +41,7 @@ def departure(subject: Subject, wrong: Sequence[Place], right: Sequence[Place], 
     """Say where it departs; None where that cannot be shown. `wrong` and `right` are the places where it is the one or other."""
     if not wrong:
         return None
-    outputs = [case for look, case in wrong if look == OUTPUT]
+    outputs = [case for look, case in wrong if look == OUTPUT and case.batch]
     if not outputs:
         return _elsewhere({look for look, _ in wrong})
     anatomies = [a for case in outputs[:_CASES] if (a := _dissected(subject, case, patience)) is not None]

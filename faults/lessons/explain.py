@@ -17,7 +17,7 @@ from properties.runner import Counterexample, falsify
 WIDTH = 100
 
 # The formula says that the numbers are wrong, but not why; of those behind it even less can be read.
-_LAST = ("reference", "training", "tools", "derivatives", "modes", "dropout", "graphs", "precision")
+LAST = ("reference", "training", "tools", "derivatives", "modes", "dropout", "graphs", "precision")
 
 
 def explain(fault: type[Fault]) -> str:
@@ -47,7 +47,7 @@ def counterexample(fault: type[Fault]) -> Counterexample | None:
     """Search with one killer after the other, those first that say best what is wrong."""
     subject = subject_of(fault)
     known = [p for p in PROPERTIES if p.name in killers(fault)] or list(PROPERTIES)
-    for property_ in sorted(known, key=lambda p: _LAST.index(p.family) if p.family in _LAST else -1):
+    for property_ in sorted(known, key=lambda p: LAST.index(p.family) if p.family in LAST else -1):
         if property_.not_applicable(subject) is None and (found := falsify(property_, subject, max_examples=60)):
             return found
     return None

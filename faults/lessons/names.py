@@ -36,6 +36,8 @@ def axes(name: str, tensor: Tensor) -> tuple[str, ...]:
     known = _AXES.get(name, ("row", "column"))
     if name == "split_heads" and tensor.dim() == 3:
         known = _TOKENS
+    if name == "x" and tensor.dim() == 4:  # some steps call so what has heads already
+        known = _HEADS
     known = known[-tensor.dim() :] if tensor.dim() else ()
     return ("",) * (tensor.dim() - len(known)) + known
 
