@@ -80,7 +80,7 @@ def test_a_mistake_is_named_by_its_numbers() -> None:
     match = found.answers[0].match
     assert match and match.same > 50 and not (match.other or match.apart)
     assert "python -m faults explain wrong-merge-order" in str(found)
-    assert "numbers: the same, rounding aside, at" in str(found)
+    assert "numbers: the same, rounding aside, in all" in str(found)
 
 
 def test_two_mistakes_are_recognised_together() -> None:

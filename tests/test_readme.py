@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from pathlib import Path
 
+import pytest
+
 from faults.catalog import catalog, find
+from faults.diagnosis import diagnose
 from faults.lessons.explain import explain
 from properties import PROPERTIES
 
@@ -37,3 +41,11 @@ def test_ci_runs_the_second_of_its_two_commands() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert "grep -m 1 ' -m tox$' README.md" in script.read_text(encoding="utf-8")
+
+
+def test_the_diagnosis_is_what_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "own_attention"))
+    found = diagnose(importlib.import_module("own_attention").BrokenSelfAttention, encodings=("bool",))
+    (shown,) = re.findall(r"\$ python -m faults diagnose own_attention.*?\n\n(.*?)\n\n[A-Z]", README, flags=re.DOTALL)
+    without_counts = (re.sub(r"\d+", "N", " ".join(text.split())) for text in (shown, str(found)))
+    assert next(without_counts) == next(without_counts)

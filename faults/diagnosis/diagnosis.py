@@ -189,20 +189,21 @@ def _described(answer: Answer) -> Iterator[str]:
 
 
 def _numbers(match: Match) -> str:
-    what = f" ({_some(match.looks)})" if match.looks else ""
+    what = f": {_some(match.looks)}" if match.looks else ""
+    compared = match.same + match.other + match.apart
     if match.identical:
-        said = f"numbers: the same, rounding aside, at {match.same} places where it is wrong{what}, and other ones at none"
+        said = f"numbers: the same, rounding aside, in all {compared} comparisons in which it is wrong{what}"
     else:
-        said = f"numbers: the same at {match.same} places where it is wrong{what}, others at {match.other + match.apart}"
-    return f"{said}; at {match.one}, only one of the two returns" if match.one else said
+        said = f"numbers: the same in {match.same} of {compared} comparisons in which either is wrong{what}"
+    return f"{said}; in {match.one} more, only one of the two returns" if match.one else said
 
 
 def _laws(laws: Agreement) -> str:
-    parts = [f"laws: {len(laws.both)} that both break on the same cases"]
+    parts = [f"laws: both break {len(laws.both)} on the same cases"]
     if laws.only_subject:
-        parts.append(f"it alone breaks {_some(laws.only_subject)}")
+        parts.append(f"it alone {_some(laws.only_subject)}")
     if laws.only_fault:
-        parts.append(f"the fault alone breaks {_some(laws.only_fault)}")
+        parts.append(f"the fault alone {_some(laws.only_fault)}")
     return "; ".join(parts)
 
 
