@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from faults.fault import Fault, sections_of, subject_of
+from faults.fault import Fault, subject_of
+from faults.killers import known_killers
 from properties.case import Case
 from properties.laws import PROPERTIES
 from properties.property import Property
@@ -49,8 +50,8 @@ def kills(
 
 def quick(fault: type[Fault]) -> tuple[Property, ...]:
     """The properties without those that are slow, unless they are known to kill it."""
-    known = sections_of(fault).get("Killed by", "")
-    return tuple(p for p in PROPERTIES if not p.slow or p.name in known or f"{p.family}: all" in known)
+    known = known_killers(fault)
+    return tuple(p for p in PROPERTIES if not p.slow or p in known)
 
 
 def unnoticed(fault: type[Fault], killers: Collection[str], seed: int = 0) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from faults import __main__ as command
 from faults.catalog import catalog, equivalents, find
-from faults.lessons.missed import killers
+from faults.killers import names_of_killers
 from faults.pages.catalog_page import COMMAND, PAGE, page, stale
 from properties.laws import PROPERTIES
 
@@ -89,5 +89,5 @@ def test_what_the_guide_says_of_a_fault_is_so() -> None:
     for failing, holding, fault in table:
         failed, held = (set(re.findall(r"`(\w+)`", cell)) for cell in (failing, holding))
         assert failed | held <= names
-        assert failed <= set(killers(find(fault))), fault
-        assert not held & set(killers(find(fault))), fault
+        assert failed <= names_of_killers(find(fault)), fault
+        assert not held & names_of_killers(find(fault)), fault

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from faults.catalog import catalog, equivalents, find
+from faults.killers import names_of_killers
 from faults.lessons.drawing import WIDTH, text
 from faults.lessons.examples import smallest_case
 from faults.lessons.explain import explain
-from faults.lessons.missed import blind_habits, killers, why_missed
+from faults.lessons.missed import blind_habits, why_missed
 from faults.lessons.sides import diff, side_by_side
 from faults.lessons.worked import _WORKED, Drawn, Worked, printed, worked
 from properties.case import Case
@@ -202,9 +203,9 @@ def test_what_is_said_depends_on_the_fault() -> None:
 
 
 def test_killers_are_those_of_the_docstring() -> None:
-    assert killers(find("nothing-for-no-tokens")) == ["no_queries_get_no_rows"]
-    assert "weights_are_the_formula" in killers(find("wrong-split-order"))  # by "reference: all"
-    assert "weights_are_the_formula" not in killers(find("wrong-merge-order"))
+    assert names_of_killers(find("nothing-for-no-tokens")) == {"no_queries_get_no_rows"}
+    assert "weights_are_the_formula" in names_of_killers(find("wrong-split-order"))  # by "reference: all"
+    assert "weights_are_the_formula" not in names_of_killers(find("wrong-merge-order"))
 
 
 # The lesson.

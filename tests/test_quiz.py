@@ -12,7 +12,8 @@ import pytest
 from faults import __main__ as command
 from faults.catalog import catalog, find
 from faults.fault import Fault, FaultError, family_of, name_of, step_of
-from faults.lessons.quiz import CHOICES, Score, choices, chosen, hints, known_killers, quiz
+from faults.killers import names_of_killers
+from faults.lessons.quiz import CHOICES, Score, choices, chosen, hints, quiz
 from faults.lessons.source import clean_step, disguised
 
 NAME = "missing-contiguous"
@@ -207,5 +208,5 @@ def test_laws_come_from_the_vague_to_the_telling() -> None:
     told = [law[1] for law in laws if law]
     assert len(set(told)) == len(given) >= 3
     # Together they leave nothing but the answer.
-    left = [name for name in names if {law.name for law in known_killers(find(name))} >= set(told)]
+    left = [name for name in names if names_of_killers(find(name)) >= set(told)]
     assert left == names[:1]

@@ -10,9 +10,9 @@ from random import Random
 
 from attn import MultiHeadAttention
 from faults.catalog import catalog
-from faults.diagnosis.laws import documented_killers
 from faults.diagnosis.sights import CHANCE, Viewer, looks
 from faults.fault import Fault, name_of, subject_of, summary_of
+from faults.killers import names_of_killers
 from faults.subject import DECLARED, clean_class, subject
 from properties.case import Case, sample
 
@@ -53,7 +53,7 @@ def _groups(attention: type[MultiHeadAttention], faults: Sequence[type[Fault]]) 
 
 def same(one: type[Fault], other: type[Fault], cases: Sequence[Case], clean: Viewer) -> bool:
     """Are they the same on all of these cases, and do the same laws kill both?"""
-    if documented_killers(one) != documented_killers(other):
+    if names_of_killers(one) != names_of_killers(other):
         return False
     first, second = Viewer(subject_of(one)), Viewer(subject_of(other))
     dtype = clean.subject.dtype

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from faults.diagnosis.candidates import Candidate
-from faults.fault import Fault, sections_of
+from faults.killers import names_of_killers
 from properties.case import Case
-from properties.laws import PROPERTIES
 from properties.property import Property
 from properties.report import EXPECTED, FAILED, HELD, Finding
 from properties.runner import judge
@@ -38,17 +37,11 @@ def failing(findings: Sequence[Finding]) -> dict[str, Finding]:
     return {finding.property.name: finding for finding in findings if finding.status in (FAILED, EXPECTED)}
 
 
-def documented_killers(fault: type[Fault]) -> set[str]:
-    """The names of the properties that are known to kill it."""
-    text = sections_of(fault).get("Killed by", "")
-    return {p.name for p in PROPERTIES if p.name in text.replace(",", " ").split() or f"{p.family}: all" in text}
-
-
 def likeness(findings: Sequence[Finding], candidate: Candidate) -> float:
     """How much the names of what failed have in common with those that are known to fail: nothing is run."""
     asked = {finding.property.name for finding in findings if finding.status in (HELD, FAILED, EXPECTED)}
     ours = failing(findings).keys()
-    theirs = set().union(*map(documented_killers, candidate.faults)) & asked
+    theirs = set().union(*map(names_of_killers, candidate.faults)) & asked
     return len(ours & theirs) / len(ours | theirs) if ours | theirs else 0.0
 
 
@@ -57,7 +50,7 @@ def agreement(subject: Subject, findings: Sequence[Finding], candidate: Candidat
     fault = candidate.viewer.subject
     if not subject.supports.loads_weights:
         fault = replace(fault, supports=replace(fault.supports, loads_weights=False))
-    known = set().union(*map(documented_killers, candidate.faults))
+    known = set().union(*map(names_of_killers, candidate.faults))
     both: list[str] = []
     only_subject: list[str] = []
     only_fault: list[str] = []

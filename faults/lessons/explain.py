@@ -6,8 +6,9 @@ import inspect
 import textwrap
 
 from faults.fault import Equivalent, Fault, family_of, name_of, sections_of, step_of, subject_of, summary_of
+from faults.killers import known_killers, telling_first
 from faults.lessons.drawing import text
-from faults.lessons.missed import killers, why_missed
+from faults.lessons.missed import why_missed
 from faults.lessons.sides import side_by_side
 from faults.lessons.worked import worked
 from faults.subject import clean_class
@@ -15,9 +16,6 @@ from properties.laws import PROPERTIES
 from properties.runner import Counterexample, falsify
 
 WIDTH = 100
-
-# The formula says that the numbers are wrong, but not why; of those behind it even less can be read.
-LAST = ("reference", "training", "tools", "derivatives", "modes", "dropout", "graphs", "precision")
 
 
 def explain(fault: type[Fault]) -> str:
@@ -46,8 +44,7 @@ def explain(fault: type[Fault]) -> str:
 def counterexample(fault: type[Fault]) -> Counterexample | None:
     """Search with one killer after the other, those first that say best what is wrong."""
     subject = subject_of(fault)
-    known = [p for p in PROPERTIES if p.name in killers(fault)] or list(PROPERTIES)
-    for property_ in sorted(known, key=lambda p: LAST.index(p.family) if p.family in LAST else -1):
+    for property_ in telling_first(known_killers(fault) or PROPERTIES):
         if property_.not_applicable(subject) is None and (found := falsify(property_, subject, max_examples=60)):
             return found
     return None

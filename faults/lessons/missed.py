@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from faults.fault import Fault, sections_of, subject_of
+from faults.killers import known_killers, names_of_killers
 from properties.case import FIELDS, sample
 from properties.laws import PROPERTIES
 
@@ -43,7 +44,7 @@ def why_missed(fault: type[Fault]) -> list[str]:
     said = []
     symptom = sections.get("Symptom", "").partition(":")[0]
     if symptom == "Silent":
-        shapes = "the_result_has_the_shape_of_the_question" not in killers(fault)
+        shapes = "the_result_has_the_shape_of_the_question" not in names_of_killers(fault)
         said.append(f"Nothing is raised{', and every shape is right' if shapes else ''}: a test that it runs passes.")
     elif symptom == "Either":
         said.append("Where the shapes do not fit it raises; where they happen to fit it is silently wrong.")
@@ -66,7 +67,7 @@ def why_missed(fault: type[Fault]) -> list[str]:
         said.append(
             f"Where it does, the output is off by {error[1] or ''}{error[2]} of itself: to a loose tolerance that is rounding."
         )
-    number = len(killers(fault))
+    number = len(known_killers(fault))
     said.append(f"{number} of the {len(PROPERTIES)} properties see{'s' if number == 1 else ''} it.")
     return said
 
@@ -88,14 +89,6 @@ def blind_habits(fault: type[Fault]) -> list[str]:
 def share_visible(fault: type[Fault]) -> int:
     """On how many of 100 random cases it can show."""
     return _visible(fault, dict(subject_of(fault).supports.fields()), 100, "any")
-
-
-def killers(fault: type[Fault]) -> list[str]:
-    """The names of the properties that kill it, as its docstring has them."""
-    known = sections_of(fault).get("Killed by", "")
-    whole = set(re.findall(r"^(\w+): all$", known, re.MULTILINE))
-    named = set(re.findall(r"\w+", known))
-    return [p.name for p in PROPERTIES if p.name in named or p.family in whole]
 
 
 def _visible(fault: type[Fault], fields: Mapping[str, Any], number: int, stream: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from random import Random, SystemRandom
 from faults.catalog import catalog, find
 from faults.elsewhere import alike, differences
 from faults.fault import Fault, FaultError, family_of, name_of, sections_of, step_of, subject_of, summary_of
+from faults.killers import SAY_LITTLE, known_killers, names_of_killers
 from faults.lessons.sides import diff
 from faults.lessons.source import clean_step, disguised
 from faults.subject import clean_class, subject
@@ -33,7 +33,6 @@ EXAMPLES = 100  # cases in which a counterexample is searched
 DRAWN = 200  # cases on which two mistakes that are one are visible alike, ...
 TOLD_APART = 6  # ... and so many, on which both are, on which they do the same
 # That the numbers are not those of the formula can be said of most; that what follows from them is wrong, of most, too.
-SAYS_LITTLE = ("reference", "training", "tools", "derivatives", "modes", "dropout", "graphs", "precision")
 _KEYS = "a number or a name; h: another law that it breaks; c: the clean step; s: show me; q: enough"
 
 Ask = Callable[[str], str]
@@ -187,16 +186,9 @@ def _answer(fault: type[Fault]) -> str:
     )
 
 
-def known_killers(fault: type[Fault]) -> list[Property]:
-    """The properties that its docstring says kill it."""
-    text = sections_of(fault).get("Killed by", "")
-    names = set(re.findall(r"\w+", text))
-    return [p for p in PROPERTIES if p.name in names or f"{p.family}: all" in text]
-
-
 def hints(fault: type[Fault], names: Sequence[str]) -> Iterator[str]:
     """The laws that it breaks, each with a counterexample, the vague ones first, until none of the choices is left but one."""
-    killers = {name: {p.name for p in known_killers(find(name))} for name in names}
+    killers = {name: names_of_killers(find(name)) for name in names}
     left, told = set(names), 0
     laws = [law for law in known_killers(fault) if law.not_applicable(subject_of(fault)) is None]
     while laws:
@@ -233,7 +225,7 @@ def _vagueness(law: Property, killers: dict[str, set[str]], left: Collection[str
     For the first law the other way round: what says little comes first.
     """
     fails_on = sum(law.name in killers[name] for name in left)
-    says_little = SAYS_LITTLE.index(law.family) if law.family in SAYS_LITTLE else len(SAYS_LITTLE) if first else -1
+    says_little = SAY_LITTLE.index(law.family) if law.family in SAY_LITTLE else len(SAY_LITTLE) if first else -1
     return (law.slow, not first and fails_on == len(left), -fails_on, says_little, PROPERTIES.index(law))
 
 
@@ -256,10 +248,10 @@ def choices(fault: type[Fault], random: Random, number: int = CHOICES) -> list[s
 
 def _near_misses(fault: type[Fault], random: Random) -> Iterator[type[Fault]]:
     """The others, the likeliest first: of the same step and of the same family by turns, from the nearer half at random."""
-    own = {p.name for p in known_killers(fault)}
+    own = names_of_killers(fault)
 
     def distance(other: type[Fault]) -> float:
-        others = {p.name for p in known_killers(other)}
+        others = names_of_killers(other)
         return 1 - len(own & others) / max(1, len(own | others))
 
     others = sorted((f for f in catalog().values() if f is not fault and "Killed by" in sections_of(f)), key=distance)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from faults.catalog import catalog, equivalents
 from faults.fault import Equivalent, Fault, family_of, name_of, sections_of, step_of, summary_of
-from faults.lessons.missed import killers
+from faults.killers import known_killers
 from faults.lessons.sides import diff
 from faults.subject import clean_class
 from properties.laws import PROPERTIES
@@ -41,7 +41,7 @@ def stale(path: Path = PAGE) -> str | None:
 def page() -> str:
     """The page, in Markdown that can be read as it is."""
     faults, right = list(catalog().values()), list(equivalents().values())
-    kills = {name_of(fault): killers(fault) for fault in faults}
+    kills = {name_of(fault): [p.name for p in known_killers(fault)] for fault in faults}
     killed: dict[str, list[str]] = {p.name: [name for name, by in kills.items() if p.name in by] for p in PROPERTIES}
     parts = [
         _HEAD.format(command=COMMAND, faults=len(faults), equivalents=len(right), properties=len(PROPERTIES)),

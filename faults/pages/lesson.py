@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from faults.fault import Fault, sections_of, subject_of, summary_of
-from faults.lessons.explain import LAST
+from faults.killers import telling_first
 from faults.lessons.missed import why_missed
 from faults.lessons.sides import diff
 from faults.lessons.worked import Drawn, Worked, worked
@@ -94,7 +94,7 @@ def found(fault: type[Fault], row: Row, case: Case) -> Found | None:
     """The law that says best what is wrong on this case, or, if none is broken on it, what was met when the row was measured."""
     subject = subject_of(fault)
     killers = {kill.property: kill for kill in row.kills}
-    known = sorted((p for p in PROPERTIES if p.name in killers), key=lambda p: LAST.index(p.family) if p.family in LAST else -1)
+    known = telling_first(p for p in PROPERTIES if p.name in killers)
     for property_ in known:
         if property_.about(case, subject) and (evidence := failure(property_, subject, case)) is not None:
             return _in_words(Counterexample(property_, subject, case, evidence))
