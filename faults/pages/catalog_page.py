@@ -1,6 +1,6 @@
-"""The catalog as a page, `docs/catalog.md`: one section a fault, one a property, linked both ways.
+"""The catalog as two pages, `docs/catalog.md` and `docs/properties.md`: a section for each fault and property, linked both ways.
 
-Everything on it stands in the docstrings; nothing is run.
+Everything on them stands in the docstrings; nothing is run. In one file they would be more than some viewers care to show.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import argparse
 import importlib
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from faults.catalog import catalog, equivalents
 from faults.fault import Equivalent, Fault, family_of, name_of, sections_of, step_of, summary_of
@@ -20,62 +21,77 @@ from faults.subject import clean_class
 from properties.laws import PROPERTIES
 from properties.property import Property
 
-PAGE = Path(__file__).parents[2] / "docs" / "catalog.md"
+DOCS = Path(__file__).parents[2] / "docs"
+FAULTS, LAWS = "catalog.md", "properties.md"
 COMMAND = "python -m faults catalog --write"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`python -m faults catalog`."""
-    command = commands.add_parser("catalog", help="the catalog as a page: every fault, every property, linked both ways")
-    command.add_argument("--write", action="store_true", help="write docs/catalog.md")
+    command = commands.add_parser("catalog", help="the catalog as two pages: every fault and every property, linked both ways")
+    command.add_argument("--write", action="store_true", help=f"write docs/{FAULTS} and docs/{LAWS}")
     command.set_defaults(run=_run)
 
 
-def stale(path: Path = PAGE) -> str | None:
-    """Say how to mend the page if it does not say what the docstrings say; None if it does, or this is no clone."""
-    if not path.parent.is_dir() or (path.exists() and path.read_text(encoding="utf-8") == page()):
+def stale(docs: Path = DOCS) -> str | None:
+    """Say how to mend the pages if they do not say what the docstrings say; None if they do, or this is no clone."""
+    if not docs.is_dir():
         return None
-    return f"{path.parent.name}/{path.name} is not what the docstrings say now: run `{COMMAND}`"
+    wrong = [name for name, text in pages().items() if not (docs / name).exists() or (docs / name).read_text("utf-8") != text]
+    return f"docs/{' and '.join(wrong)}: not what the docstrings say now; run `{COMMAND}`" if wrong else None
 
 
-def page() -> str:
-    """The page, in Markdown that can be read as it is."""
+def pages() -> dict[str, str]:
+    """The pages by name, in Markdown that can be read as it is."""
     faults, right = list(catalog().values()), list(equivalents().values())
     kills = {name_of(fault): [p.name for p in known_killers(fault)] for fault in faults}
     killed: dict[str, list[str]] = {p.name: [name for name, by in kills.items() if p.name in by] for p in PROPERTIES}
-    parts = [
-        _HEAD.format(command=COMMAND, faults=len(faults), equivalents=len(right), properties=len(PROPERTIES)),
-        *_contents(faults, right),
-    ]
+    counts = {"command": COMMAND, "faults": len(faults), "equivalents": len(right), "properties": len(PROPERTIES)}
+    first = [_OF_FAULTS.format(**counts), *_contents([*faults, *right], family_of, name_of)]
     for family, group in itertools.groupby([*faults, *right], key=family_of):
-        parts += [f"## {family.capitalize()}\n", _about(family)]
-        parts += ["".join(_fault(fault, kills)) for fault in group]
+        first += [f"## {family.capitalize()}\n", _about(family)]
+        first += ["".join(_fault(fault, kills)) for fault in group]
+    second = [_OF_PROPERTIES.format(**counts), *_contents(PROPERTIES, lambda p: p.family, lambda p: p.name)]
     for family, laws in itertools.groupby(PROPERTIES, key=lambda p: p.family):
-        parts += [
-            f'<a id="properties-{family}"></a>\n\n## Properties: {family}\n',
+        second += [
+            f'<a id="properties-{family}"></a>\n\n## {family.capitalize()}\n',
             _first_line(importlib.import_module(f"properties.laws.{family}")),
         ]
-        parts += ["".join(_property(p, killed[p.name])) for p in laws]
-    definitions = [f"[{name}]: #fault-{name}" for name in (*catalog(), *equivalents())]
-    definitions += [f"[{p.name}]: #property-{p.name}" for p in PROPERTIES]
-    return "\n".join([*parts, *definitions, ""])
+        second += ["".join(_property(p, killed[p.name])) for p in laws]
+    return {name: "\n".join([*parts, *_definitions(name), ""]) for name, parts in ((FAULTS, first), (LAWS, second))}
 
 
-_HEAD = """\
-# The catalog
+def _definitions(here: str) -> Iterator[str]:
+    """Where links lead, from one of the pages."""
+    for name in (*catalog(), *equivalents()):
+        yield f"[{name}]: {'' if here == FAULTS else FAULTS}#fault-{name}"
+    for p in PROPERTIES:
+        yield f"[{p.name}]: {'' if here == LAWS else LAWS}#property-{p.name}"
 
-Made by `{command}` from the docstrings; do not edit. {faults} faults, {equivalents} variants that look wrong and are right, and
-{properties} properties. How a section is to be read: [reading-a-kill.md](reading-a-kill.md).
+
+_OF_FAULTS = """\
+# The faults
+
+Made by `{command}` from the docstrings; do not edit. {faults} faults, and {equivalents} variants that look wrong and
+are right. The {properties} properties are in [properties.md](properties.md), and how a kill is to be read in
+[reading-a-kill.md](reading-a-kill.md).
 
 ## Contents
 """
+_OF_PROPERTIES = """\
+# The properties
+
+Made by `{command}` from the docstrings; do not edit. {properties} properties, and which of the {faults} faults each
+of them kills. The faults are in [catalog.md](catalog.md).
+
+## Contents
+"""
+Entry = TypeVar("Entry")
 
 
-def _contents(faults: list[type[Fault]], right: list[type[Fault]]) -> Iterator[str]:
-    for family, group in itertools.groupby([*faults, *right], key=family_of):
-        yield f"- **{family}**: {_links(name_of(fault) for fault in group)}"
-    for family, laws in itertools.groupby(PROPERTIES, key=lambda p: p.family):
-        yield f"- properties, **{family}**: {_links(p.name for p in laws)}"
+def _contents(entries: Sequence[Entry], family: Callable[[Entry], str], name: Callable[[Entry], str]) -> Iterator[str]:
+    for title, group in itertools.groupby(entries, key=family):
+        yield f"- **{title}**: {_links(map(name, group))}"
     yield ""
 
 
@@ -92,7 +108,7 @@ def _fault(fault: type[Fault], kills: dict[str, list[str]]) -> Iterator[str]:
         yield f"- replaces `{step_of(fault)}` of `{clean_class(fault).__name__}`; {fault.root_cause}\n\n"
         yield f"**Why it is wrong.** {_line(sections['Why it is wrong'])}\n\n"
         yield f"**When it shows.** {_line(sections['When it shows'])}\n\n"
-    yield f"```diff\n{diff(fault, 3)}\n```\n\n"
+    yield f"```diff\n{diff(fault, 1)}\n```\n\n"
     if name in kills:
         yield f"Killed by {_killed_by(kills[name])}.\n\n"
     yield f"Seen in the wild: {', '.join(f'<{address}>' for address in sections['Seen in the wild'].split())}\n"
@@ -104,9 +120,10 @@ def _killed_by(names: list[str]) -> str:
     for family, laws in itertools.groupby(PROPERTIES, key=lambda p: p.family):
         whole = [p.name for p in laws]
         found = [name for name in whole if name in names]
-        parts += (
-            [f"[all of {family}](#properties-{family})"] if found == whole and len(whole) > 1 else [f"[{name}]" for name in found]
-        )
+        if found == whole and len(whole) > 1:
+            parts.append(f"[all of {family}]({LAWS}#properties-{family})")
+        else:
+            parts += [f"[{name}]" for name in found]
     return f"{len(names)} properties: {', '.join(parts)}" if len(names) != 1 else f"1 property: {', '.join(parts)}"
 
 
@@ -140,9 +157,10 @@ def _line(text: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.write:
-        PAGE.write_text(page(), encoding="utf-8")
-        print(f"{PAGE} written")
-    else:
-        print(page().rstrip())
+    for name, text in pages().items():
+        if options.write:
+            (DOCS / name).write_text(text, encoding="utf-8")
+            print(f"{DOCS / name} written")
+        else:
+            print(text.rstrip())
     return 0
