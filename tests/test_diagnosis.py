@@ -149,6 +149,19 @@ def test_what_only_laws_see_is_said_to_resemble() -> None:
     assert found.answers[0].names == ("dropped-weights-returned",)
 
 
+def test_what_only_raises_is_said_to_raise_and_not_to_compute() -> None:
+    class OnlyBoolean(Own):
+        def mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+            if mask is not None and mask.dtype != torch.bool:
+                raise TypeError("a boolean mask, please")
+            return super().mask(scores, mask)
+
+    found = examine(OnlyBoolean)
+    assert found.verdict in ("raises", "unknown")
+    assert "computes" not in str(found)
+    assert examine(subject_of(find("unexpanded-kv-heads"))).verdict == "raises"
+
+
 def test_faults_that_cannot_be_told_apart_are_one_answer() -> None:
     assert set(examine(subject_of(find("double-scale"))).answers[0].names) == {"double-scale", "scale-without-root"}
 

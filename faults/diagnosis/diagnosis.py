@@ -21,6 +21,7 @@ VERDICTS = {
     "correct": "correct, as far as can be told",
     "identified": "broken, and it computes what a known mistake computes",
     "combination": "broken, and it computes what two known mistakes together compute",
+    "raises": "broken: it raises, on the same cases as a known mistake",
     "resembles": "broken; its numbers do not tell how, and the laws that it breaks are those that a known mistake breaks",
     "unknown": "broken, and by no known mistake",
 }
@@ -54,7 +55,7 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         match = self.match
-        numbers = match and {name: getattr(match, name) for name in ("same", "other", "one", "apart")}
+        numbers = match and {name: getattr(match, name) for name in ("same", "returned", "other", "one", "apart")}
         laws = {"both": self.laws.both, "only_subject": self.laws.only_subject, "only_fault": self.laws.only_fault}
         return {
             "faults": [name_of(fault) for fault in self.candidate.faults],
@@ -89,7 +90,7 @@ class Diagnosis:
 
     def _paragraphs(self) -> Iterator[str]:
         name = self.report.subject.name
-        certain = self.verdict in ("identified", "combination")
+        certain = self.verdict in ("identified", "combination", "raises")
         yield f"{name}: {VERDICTS[self.verdict]}."
         if certain:
             yield "\n".join(_described(self.answers[0]))
@@ -141,6 +142,9 @@ def of_report(report: Report) -> Diagnosis:
     if identical:
         answers = _by_laws(report, [(m.candidate, m) for m in matches[:_ASKED]], patience)
         answers.sort(key=lambda a: (not (a.match and a.match.identical), a.match.one if a.match else 0, -a.laws.share))
+        if not any(match.returned for match in identical):
+            hints = dict.fromkeys(found.hint() for finding in failed.values() if (found := finding.counterexample))
+            return Diagnosis(report, "raises", tuple(answers), remarks=tuple(filter(None, hints))[:1])
         verdict = "combination" if len(answers[0].candidate.faults) > 1 else "identified"
         return Diagnosis(report, verdict, tuple(answers))
     if numbers and compared.wrong:
@@ -152,7 +156,7 @@ def of_report(report: Report) -> Diagnosis:
     if numbers:
         contradicted = {answer.candidate: compared.match(answer.candidate).apart for answer in answers}
         answers.sort(key=lambda a: (contradicted[a.candidate] > 0, -a.laws.share))
-        remark = "On every case its output, gradients and so on are right: what it breaks is about something else."
+        remark = "On every case that can be compared its output, gradients and so on are right: what it breaks is something else."
     else:
         answers.sort(key=lambda a: -a.laws.share)
         remark = "Its weights cannot be set, so its numbers could not be compared; only which laws it breaks."
@@ -191,7 +195,9 @@ def _described(answer: Answer) -> Iterator[str]:
 def _numbers(match: Match) -> str:
     what = f": {_some(match.looks)}" if match.looks else ""
     compared = match.same + match.other + match.apart
-    if match.identical:
+    if match.identical and not match.returned:
+        said = f"it raises, or returns nothing of use, in the same {match.same} comparisons{what}"
+    elif match.identical:
         said = f"numbers: the same, rounding aside, in all {compared} comparisons in which it is wrong{what}"
     else:
         said = f"numbers: the same in {match.same} of {compared} comparisons in which either is wrong{what}"

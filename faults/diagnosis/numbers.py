@@ -36,7 +36,8 @@ class Match:
     """How the numbers of a candidate compare with those of the subject."""
 
     candidate: Candidate
-    same: int  # places where the subject is wrong, and the candidate by the same numbers
+    same: int  # places where the subject is wrong, and the candidate by the same numbers, or neither returns any
+    returned: int  # those of them at which both return
     other: int  # places where the subject is wrong, and the candidate is right, or wrong by other numbers
     one: int  # places where only one of the two returns anything that can be compared
     apart: int  # places where the subject is right, and the candidate is not
@@ -85,15 +86,23 @@ class Comparison:
         verdicts = {place: self._explains(candidate, place) for place in self.wrong}
         asked = [place for place in self.right if place[0] not in (CHANCE, PASSED_IN) and candidate.visible(place[1])]
         beside = [self._same(candidate.viewer, self._clean, place) for place in _spread(asked, _RIGHT)]
-        counts = Counter(verdicts.values())
-        looks_ = tuple(dict.fromkeys(look for (look, _), same in verdicts.items() if same))
-        return Match(candidate, counts[True], counts[False], counts[None] + beside.count(None), beside.count(False), looks_)
+        counts, alike = Counter(verdicts.values()), [place for place, same in verdicts.items() if same]
+        return Match(
+            candidate,
+            same=len(alike),
+            returned=sum(self._theirs.see(*place).usable(self._clean.see(*place)) for place in alike),
+            other=counts[False],
+            one=counts[None] + beside.count(None),
+            apart=beside.count(False),
+            looks=tuple(dict.fromkeys(look for look, _ in alike)),
+        )
 
     def _cases(self, met: Iterable[Case]) -> list[Case]:
         random = Random(0)
         drawn = [sample(random, self.fields) for _ in range(_RANDOM)]
         plain = [replace(case, dropout=0.0) for case in (*met, *drawn)]
-        smallest = [read_case(sections_of(candidate.faults[0])["Smallest case"]) for candidate in self.candidates]
+        documented = [sections_of(candidate.faults[0]).get("Smallest case") for candidate in self.candidates]
+        smallest = [read_case(text) for text in documented if text]  # a new entry may have none yet
         cases = dict.fromkeys([*met, *smallest, *drawn, *plain, *self._dropping(random)])
         return [case for case in cases if inside(case, self.fields) and comparable(case, self.subject.supports)]
 

@@ -91,10 +91,8 @@ def _dissected(subject: Subject, case: Case, patience: Patience) -> _Anatomy | N
         return bool((off.abs() <= little)[some.expand_as(off)].all())
 
     return _Anatomy(
-        weights=None
-        if weights is None
-        else bool(((weights - truth.weights).abs() <= _ROOM * bound.weights.amax())[some[..., 0]].all()),
-        whole=weights is not None and bool((weights.sum(-1) - 1).abs()[some[..., 0]].amax() <= _ROOM * bound.weights.amax()),
+        weights=None if weights is None else small(weights - truth.weights),
+        whole=weights is not None and small(weights.sum(-1, keepdim=True) - 1),
         stretched=weights is not None and (case.encoding == "bias" or _stretched(weights, truth.weights, visible)),
         moved=bool((got.flatten().sort().values - heads.flatten().sort().values).abs().amax() <= room),
         merged=bool(((got - heads).abs() <= room)[some.expand_as(got)].all()),
