@@ -44,6 +44,11 @@ def _possible(measured: dict[str, Any], subject: Subject) -> bool:
     return bool(masks and placings) and all(getattr(supports, need) for need in measured["needs"])
 
 
+def known_mistakes() -> frozenset[str]:
+    """Their names."""
+    return frozenset(_known())
+
+
 @functools.cache
 def _known() -> dict[str, dict[str, Any]]:
     return json.loads(FILE.read_text(encoding="utf-8"))  # type: ignore[no-any-return]

@@ -9,11 +9,12 @@ from typing import Any
 from attn import MultiHeadAttention
 from faults.catalog import catalog
 from faults.diagnosis.sights import Viewer
-from faults.fault import Fault, name_of, step_of, subject_of
+from faults.fault import Fault, family_of, name_of, step_of, subject_of
 from faults.subject import clean_class, subject
 from properties.case import Case
 from properties.subject import Subject
 from properties.supports import Supports
+from properties.unseen import Mistakes, known_mistakes
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,10 @@ def singles(attention: type[MultiHeadAttention], subject_: Subject) -> list[Cand
     A fault of a plainer class is made in this one, unless this one does that step otherwise.
     """
     found = []
+    impossible = known_mistakes() - set(Mistakes.of(subject_, ()).possible)
     for fault in catalog().values():
+        if name_of(fault) in impossible or (family_of(fault) == "dropout" and not subject_.supports.dropout):
+            continue
         own = clean_class(fault)
         if own is attention:
             found.append(Candidate((fault,), fault, viewer(fault, subject_.supports), fault.visible))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,9 @@ from faults.diagnosis.candidates import Candidate
 from faults.diagnosis.domain import clean_class_for
 from faults.diagnosis.laws import Agreement, agreement, failing, likeness
 from faults.diagnosis.numbers import Comparison, Match
+from faults.diagnosis.told import paragraphs
 from faults.diagnosis.where import Departure, departure
-from faults.fault import family_of, name_of, summary_of
+from faults.fault import name_of
 from properties.conformance import CASES, check_attention
 from properties.report import Report
 from properties.time_limit import TIME_LIMIT, Patience
@@ -21,14 +21,12 @@ VERDICTS = {
     "correct": "correct, as far as can be told",
     "identified": "broken, and it computes what a known mistake computes",
     "combination": "broken, and it computes what two known mistakes together compute",
-    "raises": "broken: it raises, on the same cases as a known mistake",
+    "raises": "broken, and it raises where it is wrong",
     "resembles": "broken; its numbers do not tell how, and the laws that it breaks are those that a known mistake breaks",
     "unknown": "broken, and by no known mistake",
 }
-SHOWN = 3  # answers
 _ASKED = 10  # candidates that are asked for the laws that they break
-_ALIKE = 0.4  # of the laws that either breaks, or of the places where either is wrong: below, nothing is said of it
-_WIDTH = 118
+_ALIKE = 0.4  # of these laws, or of the comparisons in which either is wrong: below, nothing is said of it
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,12 @@ class Answer:
     @property
     def _twins(self) -> tuple[Candidate, ...]:
         return () if self.match is None else self.match.twins
+
+    @property
+    def certain(self) -> bool:
+        """Does it compute the same wherever it is wrong, and not only raise where it raises, and do the laws bear it out?"""
+        match = self.match
+        return match is not None and match.identical and match.one < match.returned and self.laws.bear_it_out
 
     @property
     def likely(self) -> bool:
@@ -75,6 +79,11 @@ class Diagnosis:
     departs: Departure | None = None
     remarks: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """The verdict in words."""
+        return VERDICTS[self.verdict]
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "subject": self.report.subject.name,
@@ -86,25 +95,7 @@ class Diagnosis:
         }
 
     def __str__(self) -> str:
-        return "\n\n".join(self._paragraphs())
-
-    def _paragraphs(self) -> Iterator[str]:
-        name = self.report.subject.name
-        certain = self.verdict in ("identified", "combination", "raises")
-        yield f"{name}: {VERDICTS[self.verdict]}."
-        if certain:
-            yield "\n".join(_described(self.answers[0]))
-        if self.departs and not certain:
-            yield _filled(f"Where it departs: {self.departs}.", "")
-        if not certain:
-            likely = [answer for answer in self.answers if answer.likely][:SHOWN]
-            if likely:
-                yield "The likest of the known mistakes" + (":" if self.verdict == "resembles" else ", which need not be it:")
-            elif self.answers:
-                yield "It resembles none of the known mistakes."
-            for answer in likely:
-                yield "\n".join(_described(answer))
-        yield from (_filled(remark, "") for remark in self.remarks)
+        return "\n\n".join(paragraphs(self))
 
 
 def diagnose(
@@ -125,7 +116,7 @@ def of_report(report: Report) -> Diagnosis:
     """Say which known mistake it is that a report is about."""
     subject, failed = report.subject, failing(report.findings)
     if not failed:
-        return Diagnosis(report, "correct", remarks=tuple(_limits(report)))
+        return Diagnosis(report, "correct")
     patience = Patience()
     attention = clean_class_for(subject)
     if attention is None:
@@ -138,18 +129,15 @@ def of_report(report: Report) -> Diagnosis:
     compared = Comparison(subject, attention, met, patience)
     numbers = subject.supports.loads_weights
     matches = compared.matches() if numbers else []
-    identical = [match for match in matches if match.identical]
-    if identical:
-        answers = _by_laws(report, [(m.candidate, m) for m in matches[:_ASKED]], patience)
-        answers.sort(key=lambda a: (not (a.match and a.match.identical), a.match.one if a.match else 0, -a.laws.share))
-        if not any(match.returned for match in identical):
-            hints = dict.fromkeys(found.hint() for finding in failed.values() if (found := finding.counterexample))
-            return Diagnosis(report, "raises", tuple(answers), remarks=tuple(filter(None, hints))[:1])
-        verdict = "combination" if len(answers[0].candidate.faults) > 1 else "identified"
-        return Diagnosis(report, verdict, tuple(answers))
     if numbers and compared.wrong:
         answers = _by_laws(report, [(m.candidate, m) for m in matches[:_ASKED]], patience)
-        answers.sort(key=lambda a: -(a.laws.share + (a.match.share if a.match else 0.0)))
+        answers.sort(key=_rank)
+        first = next(iter(answers), None)
+        if first and first.certain:
+            return Diagnosis(report, "combination" if len(first.candidate.faults) > 1 else "identified", tuple(answers))
+        answers = [answer for answer in answers if len(answer.candidate.faults) == 1]  # two that are no answer are no hint
+        if first and first.match and first.match.identical and not first.match.returned:
+            return Diagnosis(report, "raises", tuple(answers))
         return Diagnosis(report, "unknown", tuple(answers), departure(subject, compared.wrong, compared.right, patience))
     likely = sorted(compared.candidates, key=lambda candidate: -likeness(report.findings, candidate))[:_ASKED]
     answers = _by_laws(report, [(candidate, None) for candidate in likely], patience)
@@ -171,52 +159,10 @@ def _by_laws(report: Report, found: Sequence[tuple[Candidate, Match | None]], pa
     ]
 
 
-def _limits(report: Report) -> Iterator[str]:
-    mistakes = report.mistakes
-    yield (
-        f"None of {len(report.of('held'))} properties failed. Of {mistakes.known} known mistakes {len(mistakes.possible)} can be "
-        f"made in what it declares, and {len(mistakes.unseen) or 'none'} of these would have gone unseen."
-    )
-
-
-def _described(answer: Answer) -> Iterator[str]:
-    yield f"{answer.candidate.name}  ({', '.join(dict.fromkeys(family_of(fault) for fault in answer.candidate.faults))})"
-    for fault in answer.candidate.faults:
-        yield _filled(summary_of(fault))
-    if answer.match is not None:
-        yield _filled(_numbers(answer.match))
-    if len(answer.names) > 1:
-        yield _filled(f"not told apart from it by any case that was drawn: {', '.join(answer.names[1:])}")
-    yield _filled(_laws(answer.laws))
-    for fault in answer.candidate.faults:
-        yield f"  to read on: python -m faults explain {name_of(fault)}"
-
-
-def _numbers(match: Match) -> str:
-    what = f": {_some(match.looks)}" if match.looks else ""
-    compared = match.same + match.other + match.apart
-    if match.identical and not match.returned:
-        said = f"it raises, or returns nothing of use, in the same {match.same} comparisons{what}"
-    elif match.identical:
-        said = f"numbers: the same, rounding aside, in all {compared} comparisons in which it is wrong{what}"
-    else:
-        said = f"numbers: the same in {match.same} of {compared} comparisons in which either is wrong{what}"
-    return f"{said}; in {match.one} more, only one of the two returns" if match.one else said
-
-
-def _laws(laws: Agreement) -> str:
-    parts = [f"laws: both break {len(laws.both)} on the same cases"]
-    if laws.only_subject:
-        parts.append(f"it alone {_some(laws.only_subject)}")
-    if laws.only_fault:
-        parts.append(f"the fault alone {_some(laws.only_fault)}")
-    return "; ".join(parts)
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
-
-
-def _filled(text: str, indent: str = "  ") -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=2 * indent, break_on_hyphens=False)
+def _rank(answer: Answer) -> tuple[object, ...]:
+    """What is certain first; of the others, what has most in common, numbers and laws together."""
+    if answer.match is None:
+        return (2, 0, -answer.laws.share)
+    if answer.match.identical:
+        return (not answer.certain, answer.match.one, -answer.laws.share)
+    return (2, 0, -answer.laws.share - answer.match.share)

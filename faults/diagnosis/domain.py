@@ -8,7 +8,7 @@ from typing import Any
 from attn import MultiHeadAttention
 from faults.facts import has_empty_rows, has_flag
 from faults.subject import DECLARED
-from properties.case import Case, fitting_heads
+from properties.case import FIELDS, Case, fitting_heads
 from properties.subject import Subject
 from properties.supports import Supports
 
@@ -22,7 +22,11 @@ def shared_fields(one: Supports, other: Supports) -> Fields | None:
     first, second = one.fields(), other.fields()
     shared: dict[str, Collection[Any]] = {}
     for name in {**first, **second}:
-        values = [v for v in first.get(name, second.get(name, ())) if v in second.get(name, first.get(name, ()))]
+        # Not named is what a subject takes in any size, or what it has no word for, and of that there is only one value.
+        others = FIELDS[name] if len(FIELDS[name]) == 1 else ()
+        values = [
+            v for v in first.get(name, others or second.get(name, ())) if v in second.get(name, others or first.get(name, ()))
+        ]
         if name == "alignment":
             values = list(first.get(name, second.get(name, ())))
         elif name == "biases" and not values:

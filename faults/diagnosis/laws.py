@@ -31,6 +31,14 @@ class Agreement:
         number = len(self.both) + len(self.only_subject) + len(self.only_fault)
         return len(self.both) / number if number else 0.0
 
+    @property
+    def bear_it_out(self) -> bool:
+        """Do most laws agree, and hardly any hold where the fault breaks them? Else the same numbers are a coincidence.
+
+        A few may: those about hooks, or about what is kept, see how a thing is written, and not only what it computes.
+        """
+        return self.share >= 0.5 and len(self.only_fault) <= 2 + len(self.both) / 8
+
 
 def failing(findings: Sequence[Finding]) -> dict[str, Finding]:
     """What failed, by name."""
@@ -46,7 +54,10 @@ def likeness(findings: Sequence[Finding], candidate: Candidate) -> float:
 
 
 def agreement(subject: Subject, findings: Sequence[Finding], candidate: Candidate, patience: Patience) -> Agreement:
-    """Ask both: on the cases on which the subject failed, and, where it held, on one on which the fault can show."""
+    """Ask both: on the cases on which the subject failed, and, where it held, on one on which the fault can show.
+
+    Where both fail, and only one of them by raising, they have nothing in common: that is not counted at all.
+    """
     fault = candidate.viewer.subject
     if not subject.supports.loads_weights:
         fault = replace(fault, supports=replace(fault.supports, loads_weights=False))
@@ -60,12 +71,20 @@ def agreement(subject: Subject, findings: Sequence[Finding], candidate: Candidat
             continue
         if finding.status in (FAILED, EXPECTED) and found is not None:
             if law.about(found.case, fault):
-                (both if judge(law, fault, found.case, Patience()) else only_subject).append(law.name)
+                broken = judge(law, fault, found.case, Patience())
+                if broken is None:
+                    only_subject.append(law.name)
+                elif _raised(broken.evidence) == _raised(found.evidence):
+                    both.append(law.name)
         elif finding.status == HELD and law.name in known:
             case = _telling(law, subject, fault, candidate)
             if case is not None and judge(law, fault, case, Patience()) is not None:
                 (both if judge(law, subject, case, patience) else only_fault).append(law.name)
     return Agreement(tuple(both), tuple(only_subject), tuple(only_fault))
+
+
+def _raised(evidence: str) -> bool:
+    return " raised " in evidence
 
 
 def _telling(law: Property, subject: Subject, fault: Subject, candidate: Candidate) -> Case | None:

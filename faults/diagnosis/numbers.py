@@ -27,6 +27,7 @@ _TINY = 6  # with dropout, small enough to see all that it may give
 _GLANCE = 12  # places at which every candidate is tried; those that fit at none are not tried further
 _PAIRED = 30  # places at which it is found out which two could go together
 _PAIRS = 300  # pairs that are tried at most
+_FITTING = 8  # that fit; then no more are looked for
 _RIGHT = 40  # of the places where the subject is right, so many are asked of a candidate
 _APART = 200  # cases drawn to tell candidates apart that were the same so far
 
@@ -52,7 +53,7 @@ class Match:
     @property
     def share(self) -> float:
         """Of the places where either is wrong, those where both are, by the same numbers."""
-        return self.same / max(self.same + self.other + self.one + self.apart, 1)
+        return self.returned / max(self.same + self.other + self.one + self.apart, 1)
 
 
 class Comparison:
@@ -76,7 +77,7 @@ class Comparison:
         glance = _spread(self.wrong, _GLANCE)
         found = [self.match(c) for c in self.candidates if any(self._explains(c, place) for place in glance)]
         if not any(match.identical for match in found) and self.wrong:
-            found += itertools.islice((m for m in map(self.match, self._pairs()) if m.identical), 3)
+            found += itertools.islice((m for m in map(self.match, self._pairs()) if m.identical), _FITTING)
         identical = [match for match in found if match.identical]
         others = [match for match in found if not match.identical]
         return [*self._told_apart(identical), *sorted(others, key=lambda match: -match.share)]

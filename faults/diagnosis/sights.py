@@ -34,6 +34,8 @@ from properties.time_limit import OutOfTime, Patience, time_limit
 CHANCE = "what dropout may give"
 DRAWS = 256  # calls to see what dropout may give
 _FEW = 6  # weights at most that may be dropped or not, for that
+_HANGING = 5  # times that a subject may hang, before it is not asked any more
+_HANGS = "it has not ended"
 _LIKELY = 4.0  # standard deviations between two counts of the same chance
 
 # What rounding does to a wrong formula is not known, only what it does to the right one. A thousand times that is, in float64,
@@ -54,8 +56,8 @@ class Sight:
 
     def usable(self, right: Sight) -> bool:
         """Did it return, and what is of the shape of the right thing?"""
-        if self.raised:
-            return False
+        if self.raised or self.counts is not None:
+            return not self.raised
         shapes = [tensor is not None and tensor.shape for tensor in self.tensors]
         return bool(right.raised) or shapes == [tensor is not None and tensor.shape for tensor in right.tensors]
 
@@ -109,6 +111,7 @@ class Viewer:
         self.subject = subject
         self._patience = patience or Patience()
         self._seen: dict[tuple[str, Case], Sight] = {}
+        self._hung = 0
 
     def see(self, look: str, case: Case) -> Sight:
         """What it shows; whatever it does, it shows something."""
@@ -118,14 +121,17 @@ class Viewer:
                     self._seen[look, case] = self._look(look, case)
             except OutOfTime:
                 self._patience.lose()
-                self._seen[look, case] = Sight(raised="it has not ended")
+                self._hung += 1
+                self._seen[look, case] = Sight(raised=_HANGS)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                self._seen[look, case] = Sight(raised=f"{type(error).__name__}: {error}")
+                self._seen[look, case] = Sight(raised=type(error).__name__)
         return self._seen[look, case]
 
     def _look(self, look: str, case: Case) -> Sight:
+        if self._hung == _HANGING:
+            return Sight(raised=_HANGS)  # enough of that
         if look == CHANCE:
             return Sight(counts=_outcomes(self.subject, case))
         seen = list(LOOKS[look](self.subject, case))

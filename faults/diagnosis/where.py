@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from faults.diagnosis.numbers import Place
+from faults.facts import has_empty_rows
 from faults.looks import DECODED, GRADIENT, LATER, LATER_TRAINING, OUTPUT, TRAINING, TRAINING_GRADIENT
-from properties.case import Case
+from properties.case import EXPLICIT, Case
 from properties.inputs import make_inputs, split_heads
 from properties.oracle import Truth, attend
 from properties.rounding import bounds
@@ -23,6 +24,7 @@ from properties.surroundings import seeded, undisturbed
 from properties.time_limit import OutOfTime, Patience, time_limit
 
 _CASES = 24  # looked at
+_ENOUGH = 3  # cases that are right, to say on what kind of case it never is wrong
 _ROOM = 1024.0  # times what rounding explains, since the numbers are wrong ones: see `faults.diagnosis.sights`
 
 
@@ -39,36 +41,39 @@ class Departure:
 
 def departure(subject: Subject, wrong: Sequence[Place], right: Sequence[Place], patience: Patience) -> Departure | None:
     """Say where it departs; None where that cannot be shown. `wrong` and `right` are the places where it is the one or other."""
-    if not wrong:
-        return None
     outputs = [case for look, case in wrong if look == OUTPUT and case.batch]
     if not outputs:
         return _elsewhere({look for look, _ in wrong})
+    if all(map(has_empty_rows, outputs)):
+        return Departure("queries that see no key", "it is wrong only on cases that have such a query")
     anatomies = [a for case in outputs[:_CASES] if (a := _dissected(subject, case, patience)) is not None]
     if not anatomies:
-        return Departure("before anything is returned", "it raises on every case on which it is wrong")
+        return None
     if all(a.moved for a in anatomies) and not all(a.merged for a in anatomies):
         return Departure("merging the heads", "through an identity as W_O they are seen to be the right numbers in other places")
     seen = [a for a in anatomies if a.weights is not None]
     if not seen:
         return None
     if all(a.weights for a in seen):
-        return _after_the_weights(seen)
+        return _after_the_weights(seen, subject.supports.module)
     return _in_the_weights([a for a in seen if not a.weights], outputs, [case for look, case in right if look == OUTPUT])
 
 
 @dataclass(frozen=True)
 class _Anatomy:
-    """What is right on a case, part by part."""
+    """What is right on a case, part by part, in the rows that see a key."""
 
     weights: bool | None  # None: they cannot be seen
+    returned: bool  # they were, and not computed back from what became of the values
+    hidden: bool  # hidden keys have no weight
     whole: bool  # the weights of every row add up to 1
-    stretched: bool  # the log of the ratio of any two is the right one, times one number; not asked where a bias is added
+    stretched: bool | None  # the log of the ratio of any two is the right one, times one number; None: a bias is added
     moved: bool  # the merged heads are the right numbers in other places
     merged: bool
 
 
 def _dissected(subject: Subject, case: Case, patience: Patience) -> _Anatomy | None:
+    """Take apart what it gives with an identity as W_O; None if it gives nothing that can be compared."""
     inputs = make_inputs(case, subject.dtype).with_identity_out()
     try:
         with undisturbed(), time_limit(patience.seconds), seeded(case.seed):
@@ -78,22 +83,24 @@ def _dissected(subject: Subject, case: Case, patience: Patience) -> _Anatomy | N
         return None
     except AssertionError:
         return None
-    truth, bound = attend(inputs), bounds(inputs, subject.precision)
+    truth, bound, visible = attend(inputs), bounds(inputs, subject.precision), inputs.visible()
     got = split_heads(result.output.to(torch.float64), inputs.d_head)  # [B, h, T, d_head]
+    some = visible.any(-1, keepdim=True)
+    if not some.any() or not got[some.expand_as(got)].isfinite().all():
+        return None
     heads = truth.weights @ truth.values
     weights = _computed_back(got, truth) if result.weights is None else result.weights.to(torch.float64)
-    visible = inputs.visible()
-    some = visible.any(-1, keepdim=True)
     room, little = _ROOM * bound.heads.amax(), _ROOM * bound.weights.amax()
 
-    def small(off: Tensor) -> bool:
-        """In every row that sees a key."""
-        return bool((off.abs() <= little)[some.expand_as(off)].all())
+    def small(off: Tensor, where: Tensor = some) -> bool:
+        return bool((off.abs() <= little)[where.expand_as(off)].all())
 
     return _Anatomy(
         weights=None if weights is None else small(weights - truth.weights),
+        returned=result.weights is not None,
+        hidden=weights is not None and small(weights, ~visible & some),
         whole=weights is not None and small(weights.sum(-1, keepdim=True) - 1),
-        stretched=weights is not None and (case.encoding == "bias" or _stretched(weights, truth.weights, visible)),
+        stretched=None if weights is None or case.encoding == "bias" else _stretched(weights, truth.weights, visible),
         moved=bool((got.flatten().sort().values - heads.flatten().sort().values).abs().amax() <= room),
         merged=bool(((got - heads).abs() <= room)[some.expand_as(got)].all()),
     )
@@ -117,19 +124,22 @@ def _computed_back(heads: Tensor, truth: Truth) -> Tensor | None:
     keys, d_head = truth.values.shape[-2:]
     if keys >= d_head:  # anything would be one
         return None
-    weights = torch.linalg.lstsq(truth.values.mT, heads.mT).solution.mT
-    return weights if torch.allclose(weights @ truth.values, heads) else None
+    weights = torch.linalg.lstsq(truth.values.mT, heads.nan_to_num(0.0, 0.0, 0.0).mT).solution.mT
+    return weights if torch.allclose(weights @ truth.values, heads.nan_to_num(0.0, 0.0, 0.0)) else None
 
 
-def _after_the_weights(anatomies: Sequence[_Anatomy]) -> Departure:
+def _after_the_weights(anatomies: Sequence[_Anatomy], module: bool) -> Departure | None:
     known = "its weights are right on every case"
-    if all(a.merged for a in anatomies):
-        return Departure("out-projection", f"{known}, and so are the merged heads, seen through an identity as W_O")
-    return Departure("mixing the values, or the values themselves", f"{known}, and the merged heads are other numbers")
+    if not all(a.merged for a in anatomies):
+        return Departure("mixing the values, or the values themselves", f"{known}, and the merged heads are other numbers")
+    if not module:  # a function has no projection
+        return None
+    return Departure("out-projection", f"{known}, and so are the merged heads, seen through an identity as W_O")
 
 
 _TRAITS: tuple[tuple[Callable[[Case], bool], str, str], ...] = (
-    (lambda case: case.mask not in ("none", "full"), "masking", "a mask, and never without"),
+    (lambda case: case.mask in EXPLICIT and case.encoding == "bias", "masking", "a finite bias in the mask, and never without"),
+    (lambda case: case.mask != "none", "masking", "a mask, and never without"),
     (lambda case: case.num_kv_heads is not None, "grouped key/value heads", "grouped heads, and never without"),
     (lambda case: case.num_heads > 1, "splitting the heads", "more than one head, and never with one"),
     (lambda case: case.keys is not None, "keys and values from the context", "a context, and never in self-attention"),
@@ -138,15 +148,19 @@ _TRAITS: tuple[tuple[Callable[[Case], bool], str, str], ...] = (
 )
 
 
-def _in_the_weights(anatomies: Sequence[_Anatomy], wrong: Sequence[Case], right: Sequence[Case]) -> Departure:
-    if all(a.stretched for a in anatomies):
+def _in_the_weights(anatomies: Sequence[_Anatomy], wrong: Sequence[Case], right: Sequence[Case]) -> Departure | None:
+    if not all(a.hidden for a in anatomies):
+        return Departure("masking", "hidden keys have weight")
+    whole, stretched = all(a.whole for a in anatomies), [a.stretched for a in anatomies if a.stretched is not None]
+    if whole and stretched and all(stretched):
         return Departure("score", "its weights are those of the right scores times a number, a scale for instance")
-    rows = "" if all(a.whole for a in anatomies) else ", and do not add up to 1 over the keys"
+    what = "its weights are wrong" if all(a.returned for a in anatomies) else "its weights, or its values, are wrong"
     for has, step, words in _TRAITS:
-        if right and all(map(has, wrong)) and not all(map(has, right)):
-            return Departure(f"before the values are mixed, {step}", f"its weights are wrong on cases with {words}{rows}")
-    step = "before the values are mixed" if not rows else "softmax"
-    return Departure(step, f"its weights are wrong, whatever the mask and the heads{rows}")
+        if all(map(has, wrong)) and sum(not has(case) for case in right) >= _ENOUGH:
+            return Departure(f"before the values are mixed, {step}", f"{what} on cases with {words}")
+    if not whole and all(a.returned for a in anatomies):
+        return Departure("softmax", "its weights do not add up to 1 over the keys")
+    return Departure("before the heads are merged", f"{what}, whatever the mask and the heads")
 
 
 def _elsewhere(looks: Iterable[str]) -> Departure | None:
