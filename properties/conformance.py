@@ -82,7 +82,7 @@ def check_attention(
     if catalog is None:
         return report
     with keep_printed():
-        return replace(report, diagnosis=catalog.of_report(report))
+        return replace(report, diagnosis=catalog.of_report(report, time_limit))
 
 
 def _catalog() -> Any:

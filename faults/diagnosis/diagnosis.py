@@ -109,15 +109,16 @@ def diagnose(
 
     Raises ValueError or TypeError for what cannot be checked or declared; never for what the subject does.
     """
-    return of_report(check_attention(attention, cases=cases, time_limit=time_limit, in_processes=in_processes, **declared))
+    report = check_attention(attention, cases=cases, time_limit=time_limit, in_processes=in_processes, **declared)
+    return of_report(report, time_limit)
 
 
-def of_report(report: Report) -> Diagnosis:
+def of_report(report: Report, time_limit: float = TIME_LIMIT) -> Diagnosis:
     """Say which known mistake it is that a report is about."""
     subject, failed = report.subject, failing(report.findings)
     if not failed:
         return Diagnosis(report, "correct")
-    patience = Patience()
+    patience = Patience(time_limit)
     attention = clean_class_for(subject)
     if attention is None:
         remark = "No class here has its mechanisms together, so its numbers were compared with those of no known mistake."
