@@ -74,6 +74,13 @@ class Late(Own):
         return self.out((weights @ v).transpose(1, 2).flatten(2).flip(-1)), weights
 
 
+class Leaky(Own):
+    """What is hidden gets little weight, and some."""
+
+    def mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else torch.where(mask, scores, -2.0)
+
+
 def test_a_mistake_is_named_by_its_numbers() -> None:
     found = examine(Merged)
     assert found.verdict == "identified"
@@ -97,10 +104,12 @@ def test_a_correct_one_is_correct_as_far_as_can_be_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attention", "step"), [(OutTwice, "out-projection"), (Squared, "score"), (Late, "merging the heads")], ids=lambda a: str(a)
+    ("attention", "step"),
+    [(OutTwice, "out-projection"), (Squared, "score"), (Late, "merging the heads"), (Leaky, "masking")],
+    ids=["out", "score", "merge", "mask"],
 )
 def test_what_no_one_knows_is_unknown_and_departs_somewhere(attention: type, step: str) -> None:
-    found = examine(attention)
+    found = examine(attention, encodings=("bool",))
     assert found.verdict == "unknown"
     assert found.departs and found.departs.step == step
     assert "Where it departs" in str(found)
@@ -261,6 +270,8 @@ def test_what_two_subjects_share() -> None:
     assert shared_fields(plain, rotary) is None
     shared = shared_fields(plain, replace(plain, cross_attention=False, num_heads=(8,)))
     assert shared and shared["keys"] == (None,) and shared["num_heads"] == (8,)
+    counting = shared_fields(rotary, replace(rotary, explicit_positions=False))
+    assert counting and counting["positions"] == ("counted",)  # not named: it takes none
 
 
 def test_no_candidate_is_one_that_its_class_does_otherwise() -> None:
