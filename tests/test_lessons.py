@@ -12,7 +12,8 @@ from faults.killers import names_of_killers
 from faults.lessons.drawing import WIDTH, text
 from faults.lessons.examples import smallest_case
 from faults.lessons.explain import explain
-from faults.lessons.missed import blind_habits, why_missed
+from faults.lessons.habits import blind_habits
+from faults.lessons.missed import why_missed
 from faults.lessons.sides import diff, side_by_side
 from faults.lessons.worked import _WORKED, Drawn, Worked, printed, worked
 from properties.case import Case
@@ -189,7 +190,7 @@ def test_a_diff_may_be_short() -> None:
 
 
 def test_habits_that_hide_a_fault_are_found_by_its_condition() -> None:
-    assert blind_habits(find("missing-scale")) == ["one token", "heads of one feature"]
+    assert blind_habits(find("missing-scale")) == ["a single key", "heads of one feature"]
     assert "one sample" in blind_habits(find("mask-tiled-over-heads"))
     assert "as many keys as queries" in blind_habits(find("causal-top-left"))
     assert blind_habits(find("surplus-projection-bias")) == []

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 from faults.fault import Fault, sections_of, subject_of
 from faults.killers import known_killers, names_of_killers
-from properties.case import FIELDS, sample
+from faults.lessons.habits import blind_habits
+from properties.case import sample
 from properties.laws import PROPERTIES
 
-CASES = 60  # of each kind
 LOOSE = 0.02  # a relative error that a tolerance like rtol=1e-2 lets pass, more or less
-
-# What people test with, in words that follow "with" or stand alone.
-HABITS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "one token": {"queries": (1,), "keys": (None, 1)},
-    "one head": {"num_heads": (1,), "num_kv_heads": (None,)},
-    "one sample": {"batch": (1,)},
-    "as many keys as queries": {"keys": (None,)},
-    "no mask": {"mask": ("none", "is_causal")},
-    "masks that hide nothing": {"mask": ("none", "full"), "encoding": ("bool",)},
-    "boolean masks": {"encoding": ("bool",)},
-    "heads of one feature": {"d_head": (1,)},
-    "as many key/value heads as heads": {"num_kv_heads": (None,)},
-    "no dropout": {"dropout": (0.0,)},
-    "contiguous inputs": {"layout": ("contiguous",)},
-    "no window": {"window": (None,)},
-    "a power of two of heads": {"num_heads": (1, 2, 4), "num_kv_heads": (None,)},
-    "positions counted from 0": {"positions": ("counted",)},
-    "positions that are not stretched": {"stretch": (1.0,)},
-    "one token at a time": {"chunk": (1,), "prefill": (0, 1)},
-    "a cache that grows": {"spare": (None,)},
-    "scores of usual size": {"score_scale": (1.0,)},
-}
 
 
 def why_missed(fault: type[Fault]) -> list[str]:
@@ -72,31 +48,10 @@ def why_missed(fault: type[Fault]) -> list[str]:
     return said
 
 
-def blind_habits(fault: type[Fault]) -> list[str]:
-    """The habits under which it cannot show, on any of so many random cases; what a subject does not have is no habit."""
-    fields = subject_of(fault).supports.fields()
-    found = []
-    for words, restricted in HABITS.items():
-        narrowed = {
-            name: [value for value in fields.get(name, FIELDS[name]) if value in values] for name, values in restricted.items()
-        }
-        widths = [set(fields.get(name, FIELDS[name])) - set(values) for name, values in narrowed.items()]
-        if all(narrowed.values()) and any(widths) and _visible(fault, {**fields, **narrowed}, CASES, words) == 0:
-            found.append(words)
-    return found
-
-
 def share_visible(fault: type[Fault]) -> int:
     """On how many of 100 random cases it can show."""
-    return _visible(fault, dict(subject_of(fault).supports.fields()), 100, "any")
-
-
-def _visible(fault: type[Fault], fields: Mapping[str, Any], number: int, stream: str) -> int:
-    random = Random(f"0 {stream}")
-    try:
-        return sum(fault.visible(sample(random, fields)) for _ in range(number))
-    except ValueError:  # no such case
-        return number
+    random, fields = Random("0 any"), subject_of(fault).supports.fields()
+    return sum(fault.visible(sample(random, fields)) for _ in range(100))
 
 
 def _joined(words: list[str]) -> str:
