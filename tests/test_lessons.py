@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from faults.catalog import catalog, equivalents, find
+from faults.fault import family_of, sections_of
 from faults.killers import names_of_killers
 from faults.lessons.drawing import WIDTH, text
 from faults.lessons.examples import smallest_case
 from faults.lessons.explain import explain
 from faults.lessons.habits import blind_habits
+from faults.lessons.laws import broke_off, counterexample, raises_where
 from faults.lessons.missed import why_missed
 from faults.lessons.sides import diff, side_by_side
 from faults.lessons.worked import _WORKED, Drawn, Worked, printed, worked
@@ -51,7 +53,7 @@ def test_merged_heads_are_told_apart_by_their_columns() -> None:
         ("causal-off-by-one", "mask", "gives 0.52 of its weight to key 1, which is hidden from it."),
         ("empty-rows-nan", "softmax", "are NaN"),
         ("keys-and-values-in-one-buffer", "append (keys)", "These are the values."),
-        ("detached-keys", "score", "every step returns what it should. All of it is 0."),
+        ("detached-keys", "score", "every step returns what it should. All of the gradient of w_k is 0."),
         ("single-precision-softmax", "softmax", "The two differ by less than 1e-"),
         ("heads-start-alike", "__init__", "Row 2 is row 0 once more."),
         ("mask-in-the-default-dtype", "softmax", "softmax returns float32, and should return float16."),
@@ -207,6 +209,80 @@ def test_killers_are_those_of_the_docstring() -> None:
     assert names_of_killers(find("nothing-for-no-tokens")) == {"no_queries_get_no_rows"}
     assert "weights_are_the_formula" in names_of_killers(find("wrong-split-order"))  # by "reference: all"
     assert "weights_are_the_formula" not in names_of_killers(find("wrong-merge-order"))
+
+
+# What raises only on ways that an ordinary call does not take.
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("context-accumulated-in-place", "under autocast"),
+        ("cache-for-every-query-head", "from a cache"),
+        ("cache-grows-in-recomputation", "under checkpointing"),
+        ("kv-heads-forgotten-on-loading", "in a copy"),
+        ("mask-on-the-default-device", "while another device is torch's default"),
+    ],
+)
+def test_what_raises_elsewhere_is_not_said_to_raise_nowhere(name: str, where: str) -> None:
+    lesson = " ".join(explain(find(name)).split())
+    assert f"An ordinary call is right; {where} it raises." in lesson
+    assert f"nothing is raised; {where} it raises" in lesson
+    assert "Nothing is raised" not in lesson and "Silent: nothing is raised" not in lesson
+    example = worked(find(name))
+    assert example.raised and example.where == where
+
+
+def test_no_lesson_says_that_nothing_is_raised_below_an_example_that_raised() -> None:
+    """Of the families that have ways besides the ordinary call, by the examples alone."""
+    for fault in (fault for fault in catalog().values() if family_of(fault) in ("cache", "tools", "kernel", "window")):
+        example = worked(fault)
+        where = raises_where(fault, example, "", "")
+        if example.raised:
+            assert not any(line.startswith("Nothing is raised") for line in why_missed(fault, example, where))
+        assert bool(where) == (example.raised != "" and "Silent" in sections_of(fault)["Symptom"])
+
+
+def test_a_law_by_which_it_raised_is_named_as_the_place() -> None:
+    fault = find("missing-scale")  # silent, and so is its example
+    assert raises_where(fault, worked(fault), "it raised RuntimeError: no", "autocast_rounds_and_no_more") == "under autocast"
+    assert raises_where(fault, worked(fault), "output = 1, should be 2", "autocast_rounds_and_no_more") == ""
+
+
+def test_where_the_dtype_makes_it_raise_shapes_are_not_blamed() -> None:
+    for name in ("fill-overflow-in-half", "mask-in-the-default-dtype"):
+        said = " ".join(why_missed(find(name), worked(find(name))))
+        assert "depends on the dtype: in float16 it does" in said and "shapes" not in said
+
+
+def test_a_shape_on_the_way_is_not_the_shape_of_the_result() -> None:
+    """The cache of this one holds too little, and the output is none the worse for its shape."""
+    assert "every shape" not in " ".join(why_missed(find("position-never-advanced")))
+
+
+def test_nan_that_is_missing_is_said_to_be() -> None:
+    assert worked(find("nan-taken-for-an-empty-row")).remark == "3 of the 6 numbers should be NaN, and are 0."
+
+
+def test_weights_are_many() -> None:
+    assert "The weights have shape [1, 2, 2, 4]" in worked(find("tokens-repeated-for-kv-heads")).remark
+
+
+# The law.
+
+
+def test_the_law_is_shown_where_it_speaks() -> None:
+    """It raises on the smallest case; on another one the law says what is wrong."""
+    found = counterexample(find("transposed-mask"))
+    assert found is not None and not broke_off(found.evidence) and found.evidence.startswith("sum of weights")
+
+
+def test_a_lesson_asks_for_no_declaration_and_gives_no_advice_of_torch() -> None:
+    lines = explain(find("cache-grows-in-recomputation")).splitlines()
+    evidence = next(number for number, line in enumerate(lines) if line.startswith("  it raised CheckpointError"))
+    assert lines[evidence + 1] == "  to see it again:"
+    assert "Any law that gets there" not in "\n".join(lines)  # one does
+    assert "declare" not in explain(find("mask-shape-mismatch")).partition("The law that catches it")[2]
 
 
 # The lesson.

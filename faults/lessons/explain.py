@@ -5,17 +5,18 @@ from __future__ import annotations
 import inspect
 import textwrap
 
-from faults.fault import Equivalent, Fault, family_of, name_of, sections_of, step_of, subject_of, summary_of
-from faults.killers import known_killers, telling_first
+from faults.fault import Equivalent, Fault, family_of, name_of, sections_of, step_of, summary_of
+from faults.killers import known_killers
 from faults.lessons.drawing import text
-from faults.lessons.missed import why_missed
+from faults.lessons.laws import broke_off, counterexample, raised, raises_where
+from faults.lessons.missed import symptom, why_missed
 from faults.lessons.sides import side_by_side
 from faults.lessons.worked import worked
 from faults.subject import clean_class
-from properties.laws import PROPERTIES
-from properties.runner import Counterexample, falsify
+from properties.runner import Counterexample
 
 WIDTH = 100
+FEW = 2  # laws: then not any one gets there
 
 
 def explain(fault: type[Fault]) -> str:
@@ -33,45 +34,47 @@ def explain(fault: type[Fault]) -> str:
         return "\n".join(parts)
     parts += _section("Why it is wrong", sections["Why it is wrong"])
     parts += _section("The code", side_by_side(fault), filled=False)
-    parts += _section("A worked example", text(worked(fault)), filled=False)
-    parts += _section("How you meet it", _met(sections))
-    parts += _section("Why tests miss it", " ".join(why_missed(fault)))
-    parts += _section("The law that catches it", _law(fault), filled=False)
+    example = worked(fault)
+    parts += _section("A worked example", text(example), filled=False)
+    found = counterexample(fault)
+    where = raises_where(fault, example, found.evidence, found.property.name) if found else ""
+    parts += _section("How you meet it", _met(sections, where))
+    parts += _section("Why tests miss it", " ".join(why_missed(fault, example, where)))
+    parts += _section("The law that catches it", _law(found, len(known_killers(fault))), filled=False)
     parts += _section("Seen in the wild", sections["Seen in the wild"], filled=False)
     return "\n".join(parts)
-
-
-def counterexample(fault: type[Fault]) -> Counterexample | None:
-    """Search with one killer after the other, those first that say best what is wrong."""
-    subject = subject_of(fault)
-    for property_ in telling_first(known_killers(fault) or PROPERTIES):
-        if property_.not_applicable(subject) is None and (found := falsify(property_, subject, max_examples=60)):
-            return found
-    return None
 
 
 def _section(heading: str, body: str, filled: bool = True) -> list[str]:
     return ["", heading, "-" * len(heading), "", _fill(body) if filled else body]
 
 
-def _met(sections: dict[str, str]) -> str:
+def _met(sections: dict[str, str], where: str) -> str:
     """The symptom, when it shows, and how wrong it is."""
     severity = " ".join(sections.get("Severity", "").split())
     error = f" How wrong, as measured: {severity}" if severity else ""
-    return f"{sections.get('Symptom', '')} {sections['When it shows']}{error}"
+    return f"{symptom(sections, where)} {sections['When it shows']}{error}"
 
 
-def _law(fault: type[Fault]) -> str:
-    found = counterexample(fault)
+def _law(found: Counterexample | None, killers: int) -> str:
     if found is None:
         return "No counterexample was found. That should not be."
     why = inspect.cleandoc(found.property.law.__doc__ or "").partition("\n")[2].strip()
     lines = [_fill(found.property.summary)]
-    if found.evidence.startswith("it raised"):
-        lines = [_fill("Any law that gets there, since it raises; this was the first that was asked:"), "", *lines]
+    if broke_off(found.evidence):
+        if killers > FEW:
+            why = "it raises" if raised(found.evidence) else "what it returns is no result"
+            lines = [_fill(f"Any law that gets there, since {why}; this was the first that was asked:"), "", *lines]
     elif why:
         lines += ["", *(_fill(paragraph) for paragraph in why.split("\n\n"))]
-    return "\n".join([*lines, "", f"Found just now, by {found.property.full_name}:", "", *found.details()])
+    return "\n".join([*lines, "", f"Found just now, by {found.property.full_name}:", "", *_details(found)])
+
+
+def _details(found: Counterexample) -> list[str]:
+    """The case, the evidence, of what torch advises only the first line, and how to see it again."""
+    evidence = found.evidence.strip().splitlines()[0]
+    again = (f"    {line}" for line in found.reproduction().splitlines())
+    return [f"  on {found.case!r}", f"  {evidence}", "  to see it again:", *again]
 
 
 def _fill(body: str) -> str:

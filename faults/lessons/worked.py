@@ -55,6 +55,7 @@ class Worked:
     ]  # what that step is handed, if it is little (then `wrong` equals `right`), its result, and what came of it
     remark: str  # what is to be seen, in words
     raised: str  # what was raised, if anything
+    where: str = ""  # it is not seen in an ordinary call: in a few words, where it is, like "under checkpointing"
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def _worked(fault: type[Fault]) -> Worked:
         drawn=tuple(drawn),
         remark=remark,
         raised="" if raised is None else f"{type(raised).__name__}: {str(raised).strip().splitlines()[0] if str(raised) else ''}",
+        where=seen.scene.where,
     )
 
 
@@ -240,7 +242,8 @@ def _of_the_result(
     if wrong is None:
         yield f"It returns no {seen.result}."
     elif wrong.shape != right.shape:
-        yield f"The {seen.result} has shape {list(wrong.shape)}, and should have {list(right.shape)}."
+        have = "have" if seen.result == "weights" else "has"
+        yield f"The {seen.result} {have} shape {list(wrong.shape)}, and should have {list(right.shape)}."
     elif tiny:
         error = float((wrong - right).abs().max())
         yield f"The two differ by less than {_power(error)}, which these digits do not show, and rounding does not explain."

@@ -26,7 +26,7 @@ function faultSheet(f, pointed) {
     el("p", { class: "summary" }, prose(lesson.summary)),
     pointed === undefined ? null : cellNote(f, pointed),
     el("dl", { class: "facts" },
-      el("div", {}, el("dt", {}, "Symptom"), el("dd", {}, symptoms[fault.symptom] || fault.symptom)),
+      el("div", {}, el("dt", {}, "Symptom"), el("dd", {}, lesson.symptom || symptoms[fault.symptom] || fault.symptom)),
       el("div", {}, el("dt", {}, "Severity"), el("dd", {}, fault.severity || "Not measured.")),
       el("div", {}, el("dt", {}, "Caught"), el("dd", {}, caught(fault))),
     ),
