@@ -10,14 +10,17 @@ import torch
 from faults.catalog import catalog, equivalents, find
 from faults.fault import family_of, sections_of
 from faults.killers import names_of_killers
-from faults.lessons.drawing import WIDTH, text
+from faults.lessons.drawing import text
 from faults.lessons.examples import smallest_case
 from faults.lessons.explain import explain
 from faults.lessons.habits import blind_habits
 from faults.lessons.laws import broke_off, counterexample, raises_where
 from faults.lessons.missed import why_missed
 from faults.lessons.sides import diff, side_by_side
-from faults.lessons.worked import _WORKED, Drawn, Worked, printed, worked
+from faults.lessons.width import WIDTH, width
+from faults.lessons.worked import _WORKED, NO_EXAMPLE, Drawn, Worked, printed, worked
+from faults.matrix import glance
+from faults.pages.lesson import lesson
 from properties.case import Case
 
 
@@ -181,6 +184,30 @@ def half(line: str, side: int) -> str:
     return line[51:] if side else line[:48]
 
 
+def test_where_it_is_narrow_one_stands_below_the_other() -> None:
+    lines = side_by_side(find("missing-scale"), 80).splitlines()
+    assert [line for line in lines if line.startswith("|")] == [
+        "|     return (q / math.sqrt(self.d_head)) @ k.mT",  # its comment below it
+        "|     return q @ k.mT",
+    ]
+    assert lines.index("  clean") < lines.index("  broken")
+
+
+@pytest.mark.parametrize("columns", [70, 80])
+def test_a_lesson_keeps_to_the_terminal(columns: int) -> None:
+    """But for what is to be pasted, or is as it was raised."""
+    said = explain(find("wrong-merge-order"), columns).partition("Found just now")[0]
+    assert max(map(len, said.splitlines())) <= columns
+
+
+def test_a_lesson_is_as_wide_as_the_terminal_and_not_wider_than_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert width() == WIDTH  # no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for columns, expected in (("80", 80), ("200", WIDTH), ("10", 40)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert width() == expected
+
+
 def test_a_diff_may_be_short() -> None:
     whole, short = diff(find("transposed-mask")), diff(find("transposed-mask"), 1)
     assert "@@" not in whole
@@ -225,10 +252,10 @@ def test_killers_are_those_of_the_docstring() -> None:
     ],
 )
 def test_what_raises_elsewhere_is_not_said_to_raise_nowhere(name: str, where: str) -> None:
-    lesson = " ".join(explain(find(name)).split())
-    assert f"An ordinary call is right; {where} it raises." in lesson
-    assert f"nothing is raised; {where} it raises" in lesson
-    assert "Nothing is raised" not in lesson and "Silent: nothing is raised" not in lesson
+    said = " ".join(explain(find(name)).split())
+    assert f"An ordinary call is right; {where} it raises." in said
+    assert f"nothing is raised; {where} it raises" in said
+    assert "Nothing is raised" not in said and "Silent: nothing is raised" not in said
     example = worked(find(name))
     assert example.raised and example.where == where
 
@@ -300,8 +327,20 @@ def test_a_lesson_has_all_its_parts_in_order() -> None:
     )
 
 
+def test_a_lesson_may_have_to_do_without_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What shows in no scene is explained, and put on the page, all the same."""
+    fault = find("missing-scale")
+    monkeypatch.setattr("faults.lessons.worked.SCENES", ())
+    monkeypatch.setattr("faults.lessons.worked._WORKED", {})
+    lines = explain(fault).splitlines()
+    assert lines[lines.index("A worked example") + 3] == "There is none: it shows in no scene of faults/lessons/scenes.py."
+    assert any(line.startswith("Found just now, by ") for line in lines)
+    told = lesson(fault, glance(fault, 0))
+    assert (told.inputs, told.step, told.pictures) == (NO_EXAMPLE, "", ()) and told.found is not None
+
+
 def test_an_equivalent_has_a_lesson_too() -> None:
-    lesson = explain(find("dropped-key-bias"))
-    assert "Every number of project_in is 0.5 too small. The output is the same." in lesson
-    assert "None, and none should" in lesson
-    assert "Found just now" not in lesson
+    said = explain(find("dropped-key-bias"))
+    assert "Every number of project_in is 0.5 too small. The output is the same." in said
+    assert "None, and none should" in said
+    assert "Found just now" not in said

@@ -99,7 +99,8 @@ def blind_habits(fault: type[Fault]) -> list[str]:
     fields = subject_of(fault).supports.fields()
     random = Random("0 habits")
     shown = (case for _ in range(DRAWN) if fault.visible(case := sample(random, fields)))
-    visible = [smallest_case(fault), *itertools.islice(shown, VISIBLE)]
+    visible = [case for case in (smallest_case(fault),) if fault.visible(case)]  # of one not blessed it may be none
+    visible += itertools.islice(shown, VISIBLE)
     found: list[Habit] = []
     for habit in HABITS:
         if not any(map(habit.holds, visible)) and _hides(habit, fault, visible, fields) and not _within(habit, found, fields):

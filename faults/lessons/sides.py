@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 from attn import MultiHeadAttention
 from faults.fault import Equivalent, Fault, step_of
+from faults.lessons.width import WIDTH
 from faults.subject import clean_class
 
-WIDTH = 100
+TWO_COLUMNS = 92  # in less they would be too narrow for code
 CONTEXT = 2  # lines around what has changed
 
 
@@ -24,16 +25,31 @@ def diff(fault: type[Fault], context: int = 100) -> str:
 
 
 def side_by_side(fault: type[Fault], width: int = WIDTH) -> str:
-    """What has changed, the clean step at the left, the fault at the right; as in `sdiff`, `|`, `<` and `>` mark a change."""
+    """What has changed, the clean step at the left, the fault at the right; as in `sdiff`, `|`, `<` and `>` mark a change.
+
+    Where it is too narrow for that, the fault comes below, and the marks stand in front.
+    """
+    sides = ("clean", "another way" if issubclass(fault, Equivalent) else "broken")
+    if width < TWO_COLUMNS:
+        return "\n\n".join("\n".join(_below(fault, side, title, width)) for side, title in enumerate(sides))
     half = (width - 3) // 2
     lines = [
-        _row("clean", " ", "another way" if issubclass(fault, Equivalent) else "broken", half),
+        _row(sides[0], " ", sides[1], half),
         _row("-" * half, " ", "-" * half, half),
     ]
     for left, mark, right in _pairs(*sources(fault)):
         columns = [_fold(text, half) for text in (left, right)]
         lines += [_row(*row, half) for row in _filled(columns[0], mark, columns[1])]
     return "\n".join(lines)
+
+
+def _below(fault: type[Fault], side: int, title: str, width: int) -> Iterator[str]:
+    """One of the two, with a mark in front of what is not in the other, or is something else there."""
+    yield from (f"  {title}", f"  {'-' * len(title)}")
+    for left, mark, right in _pairs(*sources(fault)):
+        if mark != "><"[side]:
+            for number, line in enumerate(_fold((left, right)[side], width - 2)):
+                yield f"{mark if number == 0 else ' '} {line}".rstrip()
 
 
 def sources(fault: type[Fault]) -> tuple[list[str], list[str]]:
