@@ -184,6 +184,20 @@ def half(line: str, side: int) -> str:
     return line[51:] if side else line[:48]
 
 
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("name", ["transposed-mask", "fill-overflow-in-half", "weights-bound-in-the-constructor"])
+def test_what_still_runs_is_not_marked_as_gone(name: str, columns: int) -> None:
+    lines = side_by_side(find(name), columns).splitlines()
+    marks = {line[49:50] if columns == WIDTH else line[:1] for line in lines}
+    assert ">" in marks and not marks & {"<", "|"}
+    assert lines[-1].strip() == "super() is the clean step: it still runs, where it is called."
+    assert "super() is" not in side_by_side(find("missing-scale"), columns)
+
+
+def test_numbers_of_weights_that_were_never_loaded_are_explained() -> None:
+    assert "drawn at random when the layer was built" in worked(find("weights-bound-in-the-constructor")).remark
+
+
 def test_where_it_is_narrow_one_stands_below_the_other() -> None:
     lines = side_by_side(find("missing-scale"), 80).splitlines()
     assert [line for line in lines if line.startswith("|")] == [

@@ -232,6 +232,10 @@ def _draw(fault: type[Fault], seen: Seen, step: Step | None, digits: int) -> tup
         if not drawn or not (_alike(final.right, drawn[-1].right) and _alike(final.wrong, drawn[-1].wrong)):
             drawn.append(final)
         remarks += _of_the_result(fault, seen, step, right, wrong, digits)
+    if not remarks and step and step_of(fault) == "__init__":
+        remarks.append(
+            "It is made of numbers that were drawn at random when the layer was built, and that loading did not replace."
+        )
     return drawn, " ".join(dict.fromkeys(remarks))
 
 
