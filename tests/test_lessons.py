@@ -297,8 +297,10 @@ def test_where_the_dtype_makes_it_raise_shapes_are_not_blamed() -> None:
 
 
 def test_a_shape_on_the_way_is_not_the_shape_of_the_result() -> None:
-    """The cache of this one holds too little, and the output is none the worse for its shape."""
-    assert "every shape" not in " ".join(why_missed(find("position-never-advanced")))
+    """Of what goes wrong in a cache no shape is called right; of what an ordinary call gets wrong it is."""
+    for name in ("position-never-advanced", "unwritten-slots-seen"):
+        assert "shape" not in " ".join(why_missed(find(name)))
+    assert "the result has the right shape" in " ".join(why_missed(find("wrong-merge-order")))
 
 
 def test_nan_that_is_missing_is_said_to_be() -> None:

@@ -20,11 +20,14 @@ def why_missed(fault: type[Fault], example: Worked | None = None, where: str = "
     """Sentences, those that say most first; `where` it raises, if an ordinary call does not (see `laws.raises_where`)."""
     sections = sections_of(fault)
     said = []
+    severity = " ".join(sections.get("Severity", "").split())
+    right_at_first = "a first call in evaluation is right" in severity
     met = sections.get("Symptom", "").partition(":")[0]
     if where:
         said.append(f"In an ordinary call nothing is raised; {where} it raises, and only a test that goes there sees it.")
     elif met == "Silent":
-        shapes = "the_result_has_the_shape_of_the_question" not in names_of_killers(fault)
+        # Of what is wrong only elsewhere nothing is known about shapes.
+        shapes = not right_at_first and "the_result_has_the_shape_of_the_question" not in names_of_killers(fault)
         said.append(f"Nothing is raised{', and the result has the right shape' if shapes else ''}: a test that it runs passes.")
     elif met == "Either" and example is not None and example.raised and example.where.startswith("in "):
         said.append(f"That it raises depends on the dtype: {example.where} it does, and a test in another one may see nothing.")
@@ -32,8 +35,7 @@ def why_missed(fault: type[Fault], example: Worked | None = None, where: str = "
         said.append("Where the shapes do not fit it raises; where they happen to fit it is silently wrong.")
     elif met == "Loud":
         said.append("Wherever it shows it raises, so any test that gets there sees it.")
-    severity = " ".join(sections.get("Severity", "").split())
-    if "a first call in evaluation is right" in severity:
+    if right_at_first:
         wrong = severity.partition("wrong: ")[2].rstrip(".")
         said.append(
             "The output of one call in evaluation, which is all that most tests look at, is right"
