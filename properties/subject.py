@@ -248,11 +248,12 @@ def _kind(value: object) -> str:
 
 
 def _check(name: str, given: object, shape: tuple[int, ...], x: Tensor) -> None:
+    has, is_ = ("have", "are") if name == "weights" else ("has", "is")
     if not isinstance(given, Tensor):
-        raise Broken(f"its {name} is {_kind(given)}, not a tensor")
+        raise Broken(f"its {name} {is_} {_kind(given)}, not a tensor")
     if given.shape != shape:
-        raise Broken(f"its {name} has shape {list(given.shape)}, not {list(shape)}")
+        raise Broken(f"its {name} {has} shape {list(given.shape)}, not {list(shape)}")
     if given.dtype != x.dtype:
-        raise Broken(f"its {name} is {given.dtype}, x is {x.dtype}")
+        raise Broken(f"its {name} {is_} {given.dtype}, x is {x.dtype}")
     if given.device != x.device:
-        raise Broken(f"its {name} is on {given.device}, x is on {x.device}")
+        raise Broken(f"its {name} {is_} on {given.device}, x is on {x.device}")

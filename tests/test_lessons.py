@@ -8,13 +8,19 @@ import pytest
 import torch
 
 from faults.catalog import catalog, equivalents, find
+from faults.fault import family_of, sections_of
 from faults.killers import names_of_killers
-from faults.lessons.drawing import WIDTH, text
+from faults.lessons.drawing import text
 from faults.lessons.examples import smallest_case
 from faults.lessons.explain import explain
-from faults.lessons.missed import blind_habits, why_missed
+from faults.lessons.habits import blind_habits
+from faults.lessons.laws import broke_off, counterexample, raises_where
+from faults.lessons.missed import why_missed
 from faults.lessons.sides import diff, side_by_side
-from faults.lessons.worked import _WORKED, Drawn, Worked, printed, worked
+from faults.lessons.width import WIDTH, width
+from faults.lessons.worked import _WORKED, NO_EXAMPLE, Drawn, Worked, printed, worked
+from faults.matrix import glance
+from faults.pages.lesson import lesson
 from properties.case import Case
 
 
@@ -50,7 +56,7 @@ def test_merged_heads_are_told_apart_by_their_columns() -> None:
         ("causal-off-by-one", "mask", "gives 0.52 of its weight to key 1, which is hidden from it."),
         ("empty-rows-nan", "softmax", "are NaN"),
         ("keys-and-values-in-one-buffer", "append (keys)", "These are the values."),
-        ("detached-keys", "score", "every step returns what it should. All of it is 0."),
+        ("detached-keys", "score", "every step returns what it should. All of the gradient of w_k is 0."),
         ("single-precision-softmax", "softmax", "The two differ by less than 1e-"),
         ("heads-start-alike", "__init__", "Row 2 is row 0 once more."),
         ("mask-in-the-default-dtype", "softmax", "softmax returns float32, and should return float16."),
@@ -178,6 +184,44 @@ def half(line: str, side: int) -> str:
     return line[51:] if side else line[:48]
 
 
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("name", ["transposed-mask", "fill-overflow-in-half", "weights-bound-in-the-constructor"])
+def test_what_still_runs_is_not_marked_as_gone(name: str, columns: int) -> None:
+    lines = side_by_side(find(name), columns).splitlines()
+    marks = {line[49:50] if columns == WIDTH else line[:1] for line in lines}
+    assert ">" in marks and not marks & {"<", "|"}
+    assert lines[-1].strip() == "super() is the clean step: it still runs, where it is called."
+    assert "super() is" not in side_by_side(find("missing-scale"), columns)
+
+
+def test_numbers_of_weights_that_were_never_loaded_are_explained() -> None:
+    assert "drawn at random when the layer was built" in worked(find("weights-bound-in-the-constructor")).remark
+
+
+def test_where_it_is_narrow_one_stands_below_the_other() -> None:
+    lines = side_by_side(find("missing-scale"), 80).splitlines()
+    assert [line for line in lines if line.startswith("|")] == [
+        "|     return (q / math.sqrt(self.d_head)) @ k.mT",  # its comment below it
+        "|     return q @ k.mT",
+    ]
+    assert lines.index("  clean") < lines.index("  broken")
+
+
+@pytest.mark.parametrize("columns", [70, 80])
+def test_a_lesson_keeps_to_the_terminal(columns: int) -> None:
+    """But for what is to be pasted, or is as it was raised."""
+    said = explain(find("wrong-merge-order"), columns).partition("Found just now")[0]
+    assert max(map(len, said.splitlines())) <= columns
+
+
+def test_a_lesson_is_as_wide_as_the_terminal_and_not_wider_than_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert width() == WIDTH  # no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for columns, expected in (("80", 80), ("200", WIDTH), ("10", 40)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert width() == expected
+
+
 def test_a_diff_may_be_short() -> None:
     whole, short = diff(find("transposed-mask")), diff(find("transposed-mask"), 1)
     assert "@@" not in whole
@@ -189,7 +233,7 @@ def test_a_diff_may_be_short() -> None:
 
 
 def test_habits_that_hide_a_fault_are_found_by_its_condition() -> None:
-    assert blind_habits(find("missing-scale")) == ["one token", "heads of one feature"]
+    assert blind_habits(find("missing-scale")) == ["a single key", "heads of one feature"]
     assert "one sample" in blind_habits(find("mask-tiled-over-heads"))
     assert "as many keys as queries" in blind_habits(find("causal-top-left"))
     assert blind_habits(find("surplus-projection-bias")) == []
@@ -208,6 +252,82 @@ def test_killers_are_those_of_the_docstring() -> None:
     assert "weights_are_the_formula" not in names_of_killers(find("wrong-merge-order"))
 
 
+# What raises only on ways that an ordinary call does not take.
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("context-accumulated-in-place", "under autocast"),
+        ("cache-for-every-query-head", "from a cache"),
+        ("cache-grows-in-recomputation", "under checkpointing"),
+        ("kv-heads-forgotten-on-loading", "in a copy"),
+        ("mask-on-the-default-device", "while another device is torch's default"),
+    ],
+)
+def test_what_raises_elsewhere_is_not_said_to_raise_nowhere(name: str, where: str) -> None:
+    said = " ".join(explain(find(name)).split())
+    assert f"An ordinary call is right; {where} it raises." in said
+    assert f"nothing is raised; {where} it raises" in said
+    assert "Nothing is raised" not in said and "Silent: nothing is raised" not in said
+    example = worked(find(name))
+    assert example.raised and example.where == where
+
+
+def test_no_lesson_says_that_nothing_is_raised_below_an_example_that_raised() -> None:
+    """Of the families that have ways besides the ordinary call, by the examples alone."""
+    for fault in (fault for fault in catalog().values() if family_of(fault) in ("cache", "tools", "kernel", "window")):
+        example = worked(fault)
+        where = raises_where(fault, example, "", "")
+        if example.raised:
+            assert not any(line.startswith("Nothing is raised") for line in why_missed(fault, example, where))
+        assert bool(where) == (example.raised != "" and "Silent" in sections_of(fault)["Symptom"])
+
+
+def test_a_law_by_which_it_raised_is_named_as_the_place() -> None:
+    fault = find("missing-scale")  # silent, and so is its example
+    assert raises_where(fault, worked(fault), "it raised RuntimeError: no", "autocast_rounds_and_no_more") == "under autocast"
+    assert raises_where(fault, worked(fault), "output = 1, should be 2", "autocast_rounds_and_no_more") == ""
+
+
+def test_where_the_dtype_makes_it_raise_shapes_are_not_blamed() -> None:
+    for name in ("fill-overflow-in-half", "mask-in-the-default-dtype"):
+        said = " ".join(why_missed(find(name), worked(find(name))))
+        assert "depends on the dtype: in float16 it does" in said and "shapes" not in said
+
+
+def test_a_shape_on_the_way_is_not_the_shape_of_the_result() -> None:
+    """Of what goes wrong in a cache no shape is called right; of what an ordinary call gets wrong it is."""
+    for name in ("position-never-advanced", "unwritten-slots-seen"):
+        assert "shape" not in " ".join(why_missed(find(name)))
+    assert "the result has the right shape" in " ".join(why_missed(find("wrong-merge-order")))
+
+
+def test_nan_that_is_missing_is_said_to_be() -> None:
+    assert worked(find("nan-taken-for-an-empty-row")).remark == "3 of the 6 numbers should be NaN, and are 0."
+
+
+def test_weights_are_many() -> None:
+    assert "The weights have shape [1, 2, 2, 4]" in worked(find("tokens-repeated-for-kv-heads")).remark
+
+
+# The law.
+
+
+def test_the_law_is_shown_where_it_speaks() -> None:
+    """It raises on the smallest case; on another one the law says what is wrong."""
+    found = counterexample(find("transposed-mask"))
+    assert found is not None and not broke_off(found.evidence) and found.evidence.startswith("sum of weights")
+
+
+def test_a_lesson_asks_for_no_declaration_and_gives_no_advice_of_torch() -> None:
+    lines = explain(find("cache-grows-in-recomputation")).splitlines()
+    evidence = next(number for number, line in enumerate(lines) if line.startswith("  it raised CheckpointError"))
+    assert lines[evidence + 1] == "  to see it again:"
+    assert "Any law that gets there" not in "\n".join(lines)  # one does
+    assert "declare" not in explain(find("mask-shape-mismatch")).partition("The law that catches it")[2]
+
+
 # The lesson.
 
 
@@ -223,8 +343,20 @@ def test_a_lesson_has_all_its_parts_in_order() -> None:
     )
 
 
+def test_a_lesson_may_have_to_do_without_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What shows in no scene is explained, and put on the page, all the same."""
+    fault = find("missing-scale")
+    monkeypatch.setattr("faults.lessons.worked.SCENES", ())
+    monkeypatch.setattr("faults.lessons.worked._WORKED", {})
+    lines = explain(fault).splitlines()
+    assert lines[lines.index("A worked example") + 3] == "There is none: it shows in no scene of faults/lessons/scenes.py."
+    assert any(line.startswith("Found just now, by ") for line in lines)
+    told = lesson(fault, glance(fault, 0))
+    assert (told.inputs, told.step, told.pictures) == (NO_EXAMPLE, "", ()) and told.found is not None
+
+
 def test_an_equivalent_has_a_lesson_too() -> None:
-    lesson = explain(find("dropped-key-bias"))
-    assert "Every number of project_in is 0.5 too small. The output is the same." in lesson
-    assert "None, and none should" in lesson
-    assert "Found just now" not in lesson
+    said = explain(find("dropped-key-bias"))
+    assert "Every number of project_in is 0.5 too small. The output is the same." in said
+    assert "None, and none should" in said
+    assert "Found just now" not in said

@@ -244,6 +244,29 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(Elements(path.read_text(encoding="utf-8")).texts["facts"])["faults"][0]["name"] == "causal-flag-sticks"
 
 
+def test_names_come_in_the_order_of_the_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Faults of a family stand below one heading, whatever order they are named in."""
+    asked: list[list[str]] = []
+    monkeypatch.setattr(report, "entries", lambda names, *given: asked.append(names) or iter(()))
+    monkeypatch.setattr(report, "facts", lambda *given: {})
+    monkeypatch.setattr(report, "matrix_page", lambda told: "")
+    given = ["wrong-merge-order", "zero-scale", "wrong-split-order", "WrongMergeOrder"]
+    command.main(["report", "--html", str(tmp_path / "matrix.html"), *given])
+    assert asked == [["wrong-split-order", "wrong-merge-order", "zero-scale"]]
+
+
+def test_both_ways_of_counting_are_explained_where_they_meet(told: dict[str, Any]) -> None:
+    page = matrix_page(told)
+    assert "A red mark: " in page and "Its 1st, 2nd, 3rd case: " in page
+    assert "it is about none" not in page
+
+
+def test_what_raises_elsewhere_is_told_so() -> None:
+    (fault,) = facts([entry("context-accumulated-in-place", look=glance)])["faults"]
+    assert fault["lesson"]["symptom"] == "An ordinary call is right; under autocast it raises."
+    assert "Nothing is raised" not in fault["lesson"]["missed"]
+
+
 def test_the_command_says_at_once_what_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,27 @@ def test_it_ends_politely(end: str | BaseException) -> None:
     assert score.points == []
 
 
+def test_who_has_guessed_has_answered() -> None:
+    learner, score = play("wrong-merge-order")
+    assert learner.read[-1] == "\nGuessed, but not named: nothing scored." and score.points == []
+
+
+def test_what_a_point_is_and_how_to_be_asked_the_same_is_said_at_the_start() -> None:
+    learner, _ = play("s", seed=4)
+    before = " ".join(learner.read_before[0].split())
+    assert "(--seed 4 --rounds 1 asks the same again)" in before
+    assert before.count("A name at once is worth 3 points") == 1
+
+
+def test_it_keeps_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faults.lessons.quiz.width", lambda: 60)
+    learner, _ = play("h", "wrong-merge-order", "", "nothing", "s")
+    prose = [
+        line for line in learner.text.splitlines() if not re.match(r"    [ +-]? |    class|https|Why|Somebody|There is no", line)
+    ]
+    assert max(map(len, prose)) <= 60
+
+
 def test_giving_up_scores_nothing_and_tells() -> None:
     learner, score = play("s")
     assert score.points == [0] and f"It is {NAME}: " in learner.text

@@ -16,6 +16,7 @@ from torch import Tensor
 from faults import __main__ as command
 from faults import commands
 from faults.bless import bless
+from faults.catalog import catalog
 from faults.fault import Fault
 from faults.lessons import review as module
 from faults.lessons.review import review, words
@@ -184,13 +185,20 @@ def test_the_page_on_strength_is_written_if_all_was_measured(
 
 
 def test_otherwise_the_command_that_writes_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[list[str]] = []
-    monkeypatch.setattr(commands.subprocess, "run", lambda command, check: ran.append(command))
-    monkeypatch.setattr(commands, "PAGES_OF_ENTRIES", (("catalog", "--write"),))
+    monkeypatch.setattr(commands.subprocess, "run", lambda command, **options: ran.append(command))
+    monkeypatch.setattr(commands, "PAGES_OF_ENTRIES", {("catalog", "--write"): "docs/catalog.md"})
+    readme = tmp_path / "README.md"
+    readme.write_text("Here are 7 broken ones.", encoding="utf-8")
+    monkeypatch.setattr(commands, "README", readme)
     commands.regenerate(None, changed=True)
-    assert "`python -m faults strength --write`" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "`python -m faults strength --write`" in said
+    assert "docs/catalog.md: rewritten\n" in said and "pages: " not in said
+    assert f'README.md: left as it is; it says "7 broken ones", and there are {len(catalog())}: to be changed by hand\n' in said
+    readme.write_text(f"Here are {len(catalog())} broken ones.", encoding="utf-8")
     assert ran == [[sys.executable, "-m", "faults", "catalog", "--write"]]
     commands.regenerate(None, changed=False)
     assert len(ran) == 1 and capsys.readouterr().out == ""

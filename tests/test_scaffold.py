@@ -115,6 +115,15 @@ def test_a_second_one_goes_below_the_first(package: Path) -> None:
 def test_the_family_is_where_the_step_is_at_home(package: Path) -> None:
     assert scaffold("begun-anew", "split_heads", package=package).stem == "lesson"
     assert scaffold("begun-again", "frequencies", of="RotaryAttention", package=package).stem == "rotary"
+    assert scaffold("begun-a-third-time", "forward", of="PackedAttention", package=package).stem == "packed"
+
+
+def test_a_new_family_is_said_to_be_one(package: Path) -> None:
+    path = scaffold("lost-in-a-new-file", "score", family="nosuch", package=package)
+    said = next_steps("lost-in-a-new-file", path)
+    assert "/nosuch.py is a new family" in said and "there are alibi, cache, causal" in said and "nosuch, " not in said
+    path = scaffold("found-in-an-old-file", "score", family="scale", package=package)
+    assert "new family" not in next_steps("found-in-an-old-file", path)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +152,8 @@ def test_the_family_is_where_the_step_is_at_home(package: Path) -> None:
         ("a-new-one", "score", {"family": "equivalents"}, "has what is no fault"),
         ("a-new-one", "score", {"family": "import"}, "no name for a family"),
         ("a-new-one", "__init__", {"of": "WindowAttention"}, "say where this one goes, like --family"),
+        ("a-new-one", "forward", {}, "at home in no family, its faults are in dropout, heads, .*say where this one goes"),
+        ("a-new-one", "__init__", {}, "at home in no family, .*say where this one goes"),
     ],
 )
 def test_what_is_refused(name: str, step: str, options: dict[str, str], message: str, package: Path) -> None:

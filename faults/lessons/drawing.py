@@ -7,20 +7,20 @@ import math
 import textwrap
 from collections.abc import Iterator
 
+from faults.lessons.width import WIDTH
 from faults.lessons.worked import Drawn, Worked
 
-WIDTH = 100
 ROWS = 16  # of one drawing; of more, those that are wrong
 
 
-def text(example: Worked, sides: tuple[str, str] = ("should be", "is")) -> str:
+def text(example: Worked, sides: tuple[str, str] = ("should be", "is"), width: int = WIDTH) -> str:
     """The whole example; `sides` stand above what is right and what is wrong."""
-    parts = [textwrap.fill(example.inputs, WIDTH)]
-    parts += ["\n".join(_lines(drawn, sides)) for drawn in example.drawn]
+    parts = [textwrap.fill(example.inputs, width)]
+    parts += ["\n".join(_lines(drawn, sides, width)) for drawn in example.drawn]
     if example.raised:
-        parts.append(textwrap.fill(f"Raised: {example.raised}", WIDTH, subsequent_indent="  "))
+        parts.append(textwrap.fill(f"Raised: {example.raised}", width, subsequent_indent="  "))
     if example.remark:
-        parts.append(textwrap.fill(example.remark, WIDTH))
+        parts.append(textwrap.fill(example.remark, width))
     return "\n\n".join(parts)
 
 
@@ -31,25 +31,25 @@ def number(value: float) -> str:
     return f"{value:.0e}" if math.isfinite(value) and abs(value) >= 1e5 else f"{value:.6g}"
 
 
-def _lines(drawn: Drawn, sides: tuple[str, str]) -> Iterator[str]:
+def _lines(drawn: Drawn, sides: tuple[str, str], columns: int) -> Iterator[str]:
     yield drawn.title
     same = not any(_wrong(drawn, i) for i in range(len(drawn.rows)))
     kept = [i for i in range(len(drawn.rows)) if len(drawn.rows) <= ROWS or same or _wrong(drawn, i)]
     right = [[number(value) for value in drawn.right[i]] for i in kept]
     wrong = [_marked(drawn, i) for i in kept]
     labels = [drawn.rows[i] for i in kept]
-    width = max(map(len, itertools.chain(drawn.columns, *right, *wrong)), default=1) + 3
-    header = "".join(column.rjust(width) for column in drawn.columns)
+    wide = max(map(len, itertools.chain(drawn.columns, *right, *wrong)), default=1) + 3
+    header = "".join(column.rjust(wide) for column in drawn.columns)
     indent = " " * (max(map(len, labels), default=0) + 2)
-    left = ["".join(cell.rjust(width) for cell in row) for row in right]
-    other = ["".join(cell.rjust(width) for cell in row) for row in wrong]
+    left = ["".join(cell.rjust(wide) for cell in row) for row in right]
+    other = ["".join(cell.rjust(wide) for cell in row) for row in wrong]
     named = ["  " + label.ljust(len(indent) - 2) for label in labels]
     if same:
         if drawn.wrong is None:
             yield indent + sides[0].center(len(header)).rstrip()
         yield indent + header
         yield from map(str.__add__, named, left)
-    elif len(indent) + 2 * len(header) + 4 <= WIDTH:
+    elif len(indent) + 2 * len(header) + 4 <= columns:
         yield indent + "    ".join(side.center(len(header)) for side in sides).rstrip()
         yield f"{indent}{header}    {header}"
         yield from (f"{name}{a}    {b}" for name, a, b in zip(named, left, other, strict=True))

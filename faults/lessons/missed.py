@@ -5,57 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 from faults.fault import Fault, sections_of, subject_of
 from faults.killers import known_killers, names_of_killers
-from properties.case import FIELDS, sample
+from faults.lessons.habits import blind_habits
+from faults.lessons.worked import Worked
+from properties.case import sample
 from properties.laws import PROPERTIES
 
-CASES = 60  # of each kind
 LOOSE = 0.02  # a relative error that a tolerance like rtol=1e-2 lets pass, more or less
 
-# What people test with, in words that follow "with" or stand alone.
-HABITS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "one token": {"queries": (1,), "keys": (None, 1)},
-    "one head": {"num_heads": (1,), "num_kv_heads": (None,)},
-    "one sample": {"batch": (1,)},
-    "as many keys as queries": {"keys": (None,)},
-    "no mask": {"mask": ("none", "is_causal")},
-    "masks that hide nothing": {"mask": ("none", "full"), "encoding": ("bool",)},
-    "boolean masks": {"encoding": ("bool",)},
-    "heads of one feature": {"d_head": (1,)},
-    "as many key/value heads as heads": {"num_kv_heads": (None,)},
-    "no dropout": {"dropout": (0.0,)},
-    "contiguous inputs": {"layout": ("contiguous",)},
-    "no window": {"window": (None,)},
-    "a power of two of heads": {"num_heads": (1, 2, 4), "num_kv_heads": (None,)},
-    "positions counted from 0": {"positions": ("counted",)},
-    "positions that are not stretched": {"stretch": (1.0,)},
-    "one token at a time": {"chunk": (1,), "prefill": (0, 1)},
-    "a cache that grows": {"spare": (None,)},
-    "scores of usual size": {"score_scale": (1.0,)},
-}
 
-
-def why_missed(fault: type[Fault]) -> list[str]:
-    """Sentences, those that say most first."""
+def why_missed(fault: type[Fault], example: Worked | None = None, where: str = "") -> list[str]:
+    """Sentences, those that say most first; `where` it raises, if an ordinary call does not (see `laws.raises_where`)."""
     sections = sections_of(fault)
     said = []
-    symptom = sections.get("Symptom", "").partition(":")[0]
-    if symptom == "Silent":
-        shapes = "the_result_has_the_shape_of_the_question" not in names_of_killers(fault)
-        said.append(f"Nothing is raised{', and every shape is right' if shapes else ''}: a test that it runs passes.")
-    elif symptom == "Either":
-        said.append("Where the shapes do not fit it raises; where they happen to fit it is silently wrong.")
-    elif symptom == "Loud":
-        said.append("Wherever it shows it raises, so any test that gets there sees it.")
     severity = " ".join(sections.get("Severity", "").split())
-    if "a first call in evaluation is right" in severity:
+    right_at_first = "a first call in evaluation is right" in severity
+    met = sections.get("Symptom", "").partition(":")[0]
+    if where:
+        said.append(f"In an ordinary call nothing is raised; {where} it raises, and only a test that goes there sees it.")
+    elif met == "Silent":
+        # Of what is wrong only elsewhere nothing is known about shapes.
+        shapes = not right_at_first and "the_result_has_the_shape_of_the_question" not in names_of_killers(fault)
+        said.append(f"Nothing is raised{', and the result has the right shape' if shapes else ''}: a test that it runs passes.")
+    elif met == "Either" and example is not None and example.raised and example.where.startswith("in "):
+        said.append(f"That it raises depends on the dtype: {example.where} it does, and a test in another one may see nothing.")
+    elif met == "Either":
+        said.append("Where the shapes do not fit it raises; where they happen to fit it is silently wrong.")
+    elif met == "Loud":
+        said.append("Wherever it shows it raises, so any test that gets there sees it.")
+    if right_at_first:
         wrong = severity.partition("wrong: ")[2].rstrip(".")
         said.append(
             "The output of one call in evaluation, which is all that most tests look at, is right"
-            + (f"; wrong is {wrong}." if wrong else ".")
+            + (f"; wrong {'are' if ',' in wrong or wrong.endswith('weights') else 'is'} {wrong}." if wrong else ".")
         )
     blind = blind_habits(fault)
     if blind:
@@ -72,31 +56,18 @@ def why_missed(fault: type[Fault]) -> list[str]:
     return said
 
 
-def blind_habits(fault: type[Fault]) -> list[str]:
-    """The habits under which it cannot show, on any of so many random cases; what a subject does not have is no habit."""
-    fields = subject_of(fault).supports.fields()
-    found = []
-    for words, restricted in HABITS.items():
-        narrowed = {
-            name: [value for value in fields.get(name, FIELDS[name]) if value in values] for name, values in restricted.items()
-        }
-        widths = [set(fields.get(name, FIELDS[name])) - set(values) for name, values in narrowed.items()]
-        if all(narrowed.values()) and any(widths) and _visible(fault, {**fields, **narrowed}, CASES, words) == 0:
-            found.append(words)
-    return found
+def symptom(sections: Mapping[str, str], where: str) -> str:
+    """What was measured of how it is met, which is about an ordinary call; and `where` else it raises."""
+    if not where:
+        return sections.get("Symptom", "")
+    right = "a first call in evaluation is right" in " ".join(sections.get("Severity", "").split())
+    return f"{'An ordinary call is right' if right else 'Silent in an ordinary call'}; {where} it raises."
 
 
 def share_visible(fault: type[Fault]) -> int:
     """On how many of 100 random cases it can show."""
-    return _visible(fault, dict(subject_of(fault).supports.fields()), 100, "any")
-
-
-def _visible(fault: type[Fault], fields: Mapping[str, Any], number: int, stream: str) -> int:
-    random = Random(f"0 {stream}")
-    try:
-        return sum(fault.visible(sample(random, fields)) for _ in range(number))
-    except ValueError:  # no such case
-        return number
+    random, fields = Random("0 any"), subject_of(fault).supports.fields()
+    return sum(fault.visible(sample(random, fields)) for _ in range(100))
 
 
 def _joined(words: list[str]) -> str:

@@ -20,6 +20,7 @@ from faults.fault import Fault, FaultError, family_of, name_of, sections_of, ste
 from faults.killers import SAY_LITTLE, known_killers, names_of_killers
 from faults.lessons.sides import diff
 from faults.lessons.source import clean_step, disguised
+from faults.lessons.width import width
 from faults.subject import clean_class, subject
 from properties.case import sample
 from properties.laws import PROPERTIES
@@ -83,11 +84,12 @@ def chosen(names: Sequence[str], family: str | None) -> list[type[Fault]]:
 class Score:
     """How it went."""
 
-    points: list[int] = field(default_factory=list)
+    points: list[int] = field(default_factory=list)  # of each mistake that was named, or told
+    guessed: bool = False  # was a wrong name given?
 
     def __str__(self) -> str:
         if not self.points:
-            return "Nothing answered, nothing scored."
+            return "Guessed, but not named: nothing scored." if self.guessed else "Nothing answered, nothing scored."
         at_once = sum(points == POINTS for points in self.points)
         return f"{sum(self.points)} of {POINTS * len(self.points)} points; {at_once} of {len(self.points)} named at once."
 
@@ -102,12 +104,16 @@ def quiz(pool: Sequence[type[Fault]], *, rounds: int, seed: int, ask: Ask = inpu
     random = Random(seed)
     score = Score()
     faults = random.sample(list(pool), min(rounds, len(pool)))
-    say(f"{len(faults)} {'mistake' if len(faults) == 1 else 'mistakes'} to name (--seed {seed} asks the same again).")
-    say(f"Answer with {_KEYS}.")
+    again = f"--seed {seed} --rounds {rounds} asks the same again"
+    say(_indented(f"{len(faults)} {'mistake' if len(faults) == 1 else 'mistakes'} to name ({again})."))
+    say(_indented(f"Answer with {_KEYS}."))
+    say(
+        _indented(f"A name at once is worth {POINTS} points; each further law, the clean step, and each wrong name take one off.")
+    )
     try:
         for number, fault in enumerate(faults, 1):
             say(f"\n--- {number} of {len(faults)} ---\n")
-            score.points.append(_round(fault, choices(fault, random), ask, say))
+            score.points.append(_round(fault, choices(fault, random), ask, say, score))
     except (EOFError, KeyboardInterrupt, _Enough):
         say(f"\n\nIt was {name_of(faults[len(score.points)])}.")
     say(f"\n{score}")
@@ -118,7 +124,7 @@ class _Enough(Exception):
     """No more questions."""
 
 
-def _round(fault: type[Fault], names: list[str], ask: Ask, say: Say) -> int:
+def _round(fault: type[Fault], names: list[str], ask: Ask, say: Say, score: Score) -> int:
     """One question; return the points."""
     say("One step is wrong here:\n")
     say(textwrap.indent(disguised(fault), "    "))
@@ -133,11 +139,11 @@ def _round(fault: type[Fault], names: list[str], ask: Ask, say: Say) -> int:
         answer = ask("\n> ").strip()
         match answer.lower():
             case "":
-                say(f"Answer with {_KEYS}.")
+                say(_indented(f"Answer with {_KEYS}."))
             case "q":
                 raise _Enough
             case "s":
-                say(f"\nIt is {_answer(fault)}")
+                say(f"\n{_answer(fault)}")
                 return 0
             case "c":
                 points -= not looked
@@ -153,11 +159,12 @@ def _round(fault: type[Fault], names: list[str], ask: Ask, say: Say) -> int:
                     say(named)
                 elif named is fault:
                     said = {1: ": one point", 2: ": two points", 3: ": three points"}.get(points, "")
-                    say(f"\nYes{said}. It is {_answer(fault)}")
+                    say(f"\n{_answer(fault, f'Yes{said}. ')}")
                     return max(points, 0)
                 else:
                     points -= 1
-                    say(f"No. {name_of(named)} would be: {summary_of(named)}")
+                    score.guessed = True
+                    say(_indented(f"No. {name_of(named)} would be: {summary_of(named)}"))
 
 
 def _named(answer: str, names: Sequence[str]) -> type[Fault] | str:
@@ -168,15 +175,15 @@ def _named(answer: str, names: Sequence[str]) -> type[Fault] | str:
     try:
         return find(answer)
     except LookupError as error:
-        return f"{str(error.args[0])[0].upper()}{error.args[0][1:]}\nAnswer with {_KEYS}."
+        return f"{str(error.args[0])[0].upper()}{error.args[0][1:]}\n{_indented(f'Answer with {_KEYS}.')}"
 
 
-def _answer(fault: type[Fault]) -> str:
+def _answer(fault: type[Fault], first: str = "") -> str:
     name = name_of(fault)
     report = sections_of(fault)["Seen in the wild"].split()[0]
     return "\n".join(
         [
-            f"{name}: {summary_of(fault)}",
+            _indented(f"{first}It is {name}: {summary_of(fault)}"),
             "",
             textwrap.indent(diff(fault), "    "),
             "",
@@ -215,8 +222,8 @@ def hints(fault: type[Fault], names: Sequence[str]) -> Iterator[str]:
         yield "  (none was found just now)"
 
 
-def _indented(text: str, by: int) -> str:
-    return textwrap.indent(textwrap.fill(text, 110, break_on_hyphens=False), " " * by)
+def _indented(text: str, by: int = 0) -> str:
+    return textwrap.indent(textwrap.fill(text, width() - by, break_on_hyphens=False), " " * by)
 
 
 def _vagueness(law: Property, killers: dict[str, set[str]], left: Collection[str], first: bool) -> tuple[object, ...]:

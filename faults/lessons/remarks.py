@@ -56,6 +56,11 @@ def _not_numbers(right: Tensor, wrong: Tensor) -> Iterator[str]:
         if count:
             many = "All" if count == wrong.numel() else str(count)
             yield f"{many} of the {wrong.numel()} numbers {'are' if count > 1 else 'is'} {word}."
+    lost = right.isnan() & ~wrong.isnan()
+    if lost.any():
+        count, instead = int(lost.sum()), wrong[lost]
+        what = f", and {'are' if count > 1 else 'is'} {_short(instead[0])}" if bool((instead == instead[0]).all()) else ""
+        yield f"{count} of the {wrong.numel()} numbers should be NaN{what or ', and are not'}."
 
 
 def _another_step(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Example) -> str:
@@ -113,10 +118,15 @@ def _scaled(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Exa
         return ""
     ratios = (wrong / right)[finite]
     if not wrong.any():
-        return "All of it is 0."
+        return f"All of {_called(step)} is 0."
     if _same(ratios, ratios[:1].expand_as(ratios)) and _same(wrong[finite], right[finite] * ratios[0]):
-        return f"Every number of {step.name} is {_short(ratios[0])} times what it should be."
+        return f"Every number of {_called(step)} is {_short(ratios[0])} times what it should be."
     return ""
+
+
+def _called(step: Step) -> str:
+    """What a step returned goes by its name; a result that is more than one word is spoken of."""
+    return f"the {step.name}" if " " in step.name or step.name in ("output", "weights") else step.name
 
 
 def _repeated(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Example) -> str:
@@ -137,7 +147,7 @@ def _shifted(step: Step, right: Tensor, wrong: Tensor, clean: Trace, example: Ex
         return ""
     apart = (wrong - right)[finite]
     if _same(apart, apart[:1].expand_as(apart)):
-        return f"Every number of {step.name} is {_short(apart[0].abs())} too {'large' if apart[0] > 0 else 'small'}."
+        return f"Every number of {_called(step)} is {_short(apart[0].abs())} too {'large' if apart[0] > 0 else 'small'}."
     return ""
 
 

@@ -68,8 +68,14 @@ def scaffold(name: str, step: str, *, family: str | None = None, of: str = "Mult
 
 def next_steps(name: str, path: Path) -> str:
     """What is left to do."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    known = ", ".join(sorted(p.stem for p in path.parent.glob("*.py") if p != path and "Fault" in _bases(p)))
+    new = (
+        f"{path.parent.name}/{path.name} is a new family, its first line is to be written. If none was meant: there are {known}."
+    )
     return "\n".join(
         [
+            *([new] if lines[0].startswith(f'"""{TO_DO}') else []),
             f"{path.parent.name}/{path.name} has {_class_name(name)} now, with a copy of the clean step. It is yours:",
             "  1. Make the mistake, as somebody in good faith would, and say it in the first line of the docstring.",
             f"  2. Fill in what says {TO_DO}: the three headings, with the address of a report, and `root_cause`.",
@@ -123,6 +129,11 @@ def _usual_family(attention: type[MultiHeadAttention], step: str) -> str:
     at_home = Counter(family_of(fault) for fault in known if clean_class(fault) is attention and step_of(fault) == step)
     if not at_home:
         raise FaultError(f"no fault replaces {step} of {attention.__name__} yet: say where this one goes, like --family heads")
+    if len(at_home) > 1 and (step == "forward" or step.startswith("__")):  # can be spoilt in any way: most say nothing
+        where = ", ".join(sorted(at_home))
+        raise FaultError(
+            f"{step} is at home in no family, its faults are in {where}: say where this one goes, like --family heads"
+        )
     return min(at_home, key=lambda family: (-at_home[family], family))
 
 

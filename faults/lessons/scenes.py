@@ -28,6 +28,8 @@ from properties.surroundings import undisturbed
 Attention = type[MultiHeadAttention]
 FAR, LARGE, HUGE = 300, 400.0, 1e30  # a position past 256, the last number that bfloat16 counts to; scores past exp's range
 
+CACHE = "from a cache"
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -39,6 +41,7 @@ class Scene:
     change: Callable[[Inputs], Inputs] = lambda inputs: inputs  # what is handed in, made of the example's inputs
     gradients: bool = False
     watched: bool = True  # are its steps written down? A copy has none
+    where: str = ""  # the same as words that follow "it raises"
 
     def trace(self, attention: Attention, example: Example) -> Trace:
         """Play it with this class."""
@@ -310,20 +313,30 @@ def _has(**wanted: Any) -> Callable[[Example], bool]:
 
 SCENES: tuple[Scene, ...] = (
     Scene("Called once, in evaluation.", _one),
-    Scene("Called once, in training.", _training),
+    Scene("Called once, in training.", _training, where="in training"),
     Scene("Called once; then the caller looks at what was passed in.", _passed_in),
-    Scene("Gradients of the sum of all outputs, in evaluation.", _gradient(False), gradients=True),
-    Scene("Gradients of the sum of all outputs, in training.", _gradient(True), gradients=True),
-    Scene("Called twice with the same, in evaluation; this is the second call.", _twice),
+    Scene("Gradients of the sum of all outputs, in evaluation.", _gradient(False), gradients=True, where="in the backward pass"),
+    Scene("Gradients of the sum of all outputs, in training.", _gradient(True), gradients=True, where="in the backward pass"),
+    Scene("Called twice with the same, in evaluation; this is the second call.", _twice, where="in a second call"),
     Scene(
         "Called with the negative of all tokens first, under a mask that hides nothing; this is the second call.", _after_others
     ),
     Scene("Called in evaluation, then in training; this is the second call.", _training_after_evaluation),
-    Scene("The tokens come {pieces}, through a cache.", _decoded, _caches),
-    Scene("The tokens come {pieces}, through a cache; the samples change places after the first.", _reordered, _caches),
-    Scene("The tokens come {pieces}, through a cache that held the negative tokens and was reset.", _after_a_reset, _caches),
-    Scene("The tokens come {pieces}, in turns with another request on the same layer.", _in_turns, _caches),
-    *(Scene(f"Everything in {dtype}.", _one, _fits(dtype), to_dtype(dtype)) for dtype in ("float16", "bfloat16", "float32")),
+    Scene("The tokens come {pieces}, through a cache.", _decoded, _caches, where=CACHE),
+    Scene(
+        "The tokens come {pieces}, through a cache; the samples change places after the first.", _reordered, _caches, where=CACHE
+    ),
+    Scene(
+        "The tokens come {pieces}, through a cache that held the negative tokens and was reset.",
+        _after_a_reset,
+        _caches,
+        where=CACHE,
+    ),
+    Scene("The tokens come {pieces}, in turns with another request on the same layer.", _in_turns, _caches, where=CACHE),
+    *(
+        Scene(f"Everything in {dtype}.", _one, _fits(dtype), to_dtype(dtype), where=f"in {dtype}")
+        for dtype in ("float16", "bfloat16", "float32")
+    ),
     Scene("With W_Q 400 times as large.", _one, _fits("float64", True), _large),
     Scene(f"The last token, which some may not see, holds {HUGE:g}.", _one, _hides_the_last, _huge_where_hidden),
     Scene("Query 0 is NaN.", _one, lambda example: example.case.keys is not None, _nan_asks),
@@ -338,16 +351,29 @@ SCENES: tuple[Scene, ...] = (
     ),
     Scene("Called once; the result is looked at after a second call, with other tokens.", _first_result_later),
     Scene("Called with no query at all.", _one, lambda example: example.case.keys is not None, _nobody),
-    Scene("Called while another device is torch's default.", _another_device),
+    Scene("Called while another device is torch's default.", _another_device, where="while another device is torch's default"),
     Scene("With a hook on each projection that doubles what it returns.", _hooked, _plain),
-    Scene("A copy of the layer is called, after the original's weights have been doubled.", _copied, watched=False),
-    Scene("Gradients in training, under checkpointing.", _checkpointed, _plain, gradients=True, watched=False),
-    Scene("In float32, under autocast to bfloat16.", _autocast, _plain, to_dtype("float32")),
+    Scene(
+        "A copy of the layer is called, after the original's weights have been doubled.",
+        _copied,
+        watched=False,
+        where="in a copy",
+    ),
+    Scene(
+        "Gradients in training, under checkpointing.",
+        _checkpointed,
+        _plain,
+        gradients=True,
+        watched=False,
+        where="under checkpointing",
+    ),
+    Scene("In float32, under autocast to bfloat16.", _autocast, _plain, to_dtype("float32"), where="under autocast"),
     Scene(
         "Exported with a mask that hides nothing, then called with one that hides all from query 0.",
         _exported,
         _plain,
         watched=False,
+        where="once it is exported",
     ),
     Scene("The layer as it was built, no weights loaded.", _as_built, _plain, watched=False),
 )

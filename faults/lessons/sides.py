@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 from attn import MultiHeadAttention
 from faults.fault import Equivalent, Fault, step_of
+from faults.lessons.width import WIDTH
 from faults.subject import clean_class
 
-WIDTH = 100
+STILL_RUN = "super() is the clean step: it still runs, where it is called."
+TWO_COLUMNS = 92  # in less they would be too narrow for code
 CONTEXT = 2  # lines around what has changed
 
 
@@ -24,16 +26,36 @@ def diff(fault: type[Fault], context: int = 100) -> str:
 
 
 def side_by_side(fault: type[Fault], width: int = WIDTH) -> str:
-    """What has changed, the clean step at the left, the fault at the right; as in `sdiff`, `|`, `<` and `>` mark a change."""
+    """What has changed, the clean step at the left, the fault at the right; as in `sdiff`, `|`, `<` and `>` mark a change.
+
+    Where it is too narrow for that, the fault comes below, and the marks stand in front.
+    """
+    sides = ("clean", "another way" if issubclass(fault, Equivalent) else "broken")
+    if width < TWO_COLUMNS:
+        blocks = ["\n".join(_below(fault, side, title, width)) for side, title in enumerate(sides)]
+        return "\n\n".join([*blocks, *([f"  {STILL_RUN}"] if _goes_on(fault) else [])])
     half = (width - 3) // 2
     lines = [
-        _row("clean", " ", "another way" if issubclass(fault, Equivalent) else "broken", half),
+        _row(sides[0], " ", sides[1], half),
         _row("-" * half, " ", "-" * half, half),
     ]
-    for left, mark, right in _pairs(*sources(fault)):
+    for left, mark, right in _rows(fault):
         columns = [_fold(text, half) for text in (left, right)]
         lines += [_row(*row, half) for row in _filled(columns[0], mark, columns[1])]
+    if _goes_on(fault):
+        lines += ["", STILL_RUN]
     return "\n".join(lines)
+
+
+def _below(fault: type[Fault], side: int, title: str, width: int) -> Iterator[str]:
+    """One of the two, with a mark in front of what is not in the other, or is something else there."""
+    yield from (f"  {title}", f"  {'-' * len(title)}")
+    goes_on = _goes_on(fault)
+    for left, mark, right in _pairs(*sources(fault)):
+        if mark != "><"[side]:
+            shown = (" " if side == 0 else mark.replace("|", ">")) if goes_on else mark
+            for number, line in enumerate(_fold((left, right)[side], width - 2)):
+                yield f"{shown if number == 0 else ' '} {line}".rstrip()
 
 
 def sources(fault: type[Fault]) -> tuple[list[str], list[str]]:
@@ -42,6 +64,18 @@ def sources(fault: type[Fault]) -> tuple[list[str], list[str]]:
     clean, broken = getattr(clean_class(fault), step), _source(getattr(fault, step))
     ours = clean.__module__.startswith(f"{MultiHeadAttention.__module__.partition('.')[0]}.")
     return (_source(clean) if ours else [broken[0], "    ...  # as torch does it"]), broken
+
+
+def _goes_on(fault: type[Fault]) -> bool:
+    """Does the broken step hand over to the clean one?"""
+    return re.search(rf"super\([^)]*\)\.{step_of(fault)}\(", "\n".join(sources(fault)[1])) is not None
+
+
+def _rows(fault: type[Fault]) -> Iterator[tuple[str, str, str]]:
+    """The lines of both; if the broken step hands over to the clean one, nothing of that is gone, and no mark says so."""
+    goes_on = _goes_on(fault)
+    for left, mark, right in _pairs(*sources(fault)):
+        yield left, {"<": " ", "|": ">"}.get(mark, mark) if goes_on else mark, right
 
 
 def _pairs(clean: list[str], broken: list[str]) -> Iterator[tuple[str, str, str]]:

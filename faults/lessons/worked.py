@@ -15,7 +15,7 @@ from torch import Tensor
 
 from faults.elsewhere import near
 from faults.fault import Equivalent, Fault, step_of
-from faults.lessons.examples import Example, examples, others
+from faults.lessons.examples import Example, examples, others, smallest_case
 from faults.lessons.names import columns, rows
 from faults.lessons.remarks import another_dtype, looks_at_the_hidden, observe
 from faults.lessons.scenes import SCENES, Scene
@@ -26,6 +26,7 @@ from properties.case import Case
 DIGITS = (2, 3, 4, 5)  # behind the point: as few as show the difference
 HANDED = 16  # numbers, if what a step is handed is to be drawn as well
 _BEFORE_WEIGHTS = ("mask", "hide_distant", "hide_others", "open_prefix", "crop")
+NO_EXAMPLE = "There is none: it shows in no scene of faults/lessons/scenes.py."
 TRIED = 12  # examples in each scene but the first
 
 
@@ -49,12 +50,13 @@ class Worked:
 
     case_: Case
     inputs: str  # what went in, and what was done with it, in words
-    step: str  # the first step whose result differs; the step that is replaced, if no result of a step does
+    step: str  # the first step whose result differs; the step that is replaced, if no result of a step does; "": no example
     drawn: tuple[
         Drawn, ...
     ]  # what that step is handed, if it is little (then `wrong` equals `right`), its result, and what came of it
     remark: str  # what is to be seen, in words
     raised: str  # what was raised, if anything
+    where: str = ""  # it is not seen in an ordinary call: in a few words, where it is, like "under checkpointing"
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def worked(fault: type[Fault]) -> Worked:
 
 def _worked(fault: type[Fault]) -> Worked:
     seen = _equal(fault) if issubclass(fault, Equivalent) else look(fault)
+    if seen is None:
+        return Worked(smallest_case(fault), NO_EXAMPLE, step="", drawn=(), remark="", raised="")
     digits = _digits(seen)
     step = _first(seen, digits, step_of(fault))
     drawn, remark = _draw(fault, seen, step, digits)
@@ -91,11 +95,15 @@ def _worked(fault: type[Fault]) -> Worked:
         drawn=tuple(drawn),
         remark=remark,
         raised="" if raised is None else f"{type(raised).__name__}: {str(raised).strip().splitlines()[0] if str(raised) else ''}",
+        where=seen.scene.where,
     )
 
 
-def look(fault: type[Fault]) -> Seen:
-    """Find the first scene in which it shows, and there the plainest example; if in any it returns, one in which it does."""
+def look(fault: type[Fault]) -> Seen | None:
+    """Find the first scene in which it shows, and there the plainest example; if in any it returns, one in which it does.
+
+    None if it shows in none.
+    """
     near_by = list(examples(fault))
     for scene in SCENES:
         tried = near_by if scene is SCENES[0] else near_by[:TRIED]
@@ -103,7 +111,7 @@ def look(fault: type[Fault]) -> Seen:
             return seen
         if scene is SCENES[1] and (seen := _look_in(SCENES[0], fault, list(others(fault)))):
             return seen
-    raise LookupError(f"{fault.__name__} shows in no scene of faults/lessons/scenes.py")
+    return None
 
 
 def _look_in(scene: Scene, fault: type[Fault], tried: list[Example]) -> Seen | None:
@@ -224,6 +232,10 @@ def _draw(fault: type[Fault], seen: Seen, step: Step | None, digits: int) -> tup
         if not drawn or not (_alike(final.right, drawn[-1].right) and _alike(final.wrong, drawn[-1].wrong)):
             drawn.append(final)
         remarks += _of_the_result(fault, seen, step, right, wrong, digits)
+    if not remarks and step and step_of(fault) == "__init__":
+        remarks.append(
+            "It is made of numbers that were drawn at random when the layer was built, and that loading did not replace."
+        )
     return drawn, " ".join(dict.fromkeys(remarks))
 
 
@@ -240,7 +252,8 @@ def _of_the_result(
     if wrong is None:
         yield f"It returns no {seen.result}."
     elif wrong.shape != right.shape:
-        yield f"The {seen.result} has shape {list(wrong.shape)}, and should have {list(right.shape)}."
+        have = "have" if seen.result == "weights" else "has"
+        yield f"The {seen.result} {have} shape {list(wrong.shape)}, and should have {list(right.shape)}."
     elif tiny:
         error = float((wrong - right).abs().max())
         yield f"The two differ by less than {_power(error)}, which these digits do not show, and rounding does not explain."

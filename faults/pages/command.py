@@ -46,7 +46,8 @@ def add_to(commands: Commands) -> None:
 def _report(options: argparse.Namespace) -> int:
     files = {kind: file for kind in ("html", "stryker", "markdown") if (file := getattr(options, kind))}
     _check(files, options.mutants)
-    names = [name_of(find(name)) for name in options.names] or all_names()
+    wanted = {name_of(find(name)) for name in options.names}
+    names = [name for name in all_names() if name in wanted or not wanted]  # a family in one place, as in the catalog
     entries_ = _measured(names, options, with_lessons="html" in files)
     measured = [entry.row for entry in entries_]
     make: dict[str, Callable[[], str]] = {

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 
 from faults.fault import Fault, sections_of, subject_of, summary_of
 from faults.killers import telling_first
-from faults.lessons.missed import why_missed
+from faults.lessons.laws import broke_off, raises_where
+from faults.lessons.missed import symptom, why_missed
 from faults.lessons.sides import diff
 from faults.lessons.worked import Drawn, Worked, worked
 from faults.matrix import Row
@@ -68,37 +69,50 @@ class Lesson:
     pictures: tuple[Picture, ...]
     remark: str
     raised: str
+    symptom: str = ""  # in words; of what raises only on some way that an ordinary call does not take, on which
 
 
 def lesson(fault: type[Fault], row: Row) -> Lesson:
     """Put it together; the counterexample is looked for on the case of the worked example."""
     sections = sections_of(fault)
     example: Worked = worked(fault)
+    shown = found(fault, row, example.case_)
+    where = raises_where(fault, example, shown.evidence, shown.property) if shown else ""
     return Lesson(
         summary=summary_of(fault),
         why=_paragraph(sections.get("Why it is wrong", "")),
         when=_paragraph(sections.get("When it shows", "")),
-        missed=" ".join(why_missed(fault)),
+        missed=" ".join(why_missed(fault, example, where)),
         seen=tuple(sections.get("Seen in the wild", "").splitlines()),
         diff=tuple(diff(fault).splitlines()),
-        found=found(fault, row, example.case_),
+        found=shown,
         inputs=example.inputs,
         step=example.step,
         pictures=tuple(pictures(example.drawn)),
         remark=example.remark,
         raised=example.raised,
+        symptom=symptom(sections, where),
     )
 
 
 def found(fault: type[Fault], row: Row, case: Case) -> Found | None:
-    """The law that says best what is wrong on this case, or, if none is broken on it, what was met when the row was measured."""
+    """The law that says best what is wrong on this case, or, if none is broken on it, what was met when the row was measured.
+
+    A law that is broken by numbers comes before one on the way to which something was raised.
+    """
     subject = subject_of(fault)
     killers = {kill.property: kill for kill in row.kills}
     known = telling_first(p for p in PROPERTIES if p.name in killers)
+    loud: Counterexample | None = None
     for property_ in known:
         if property_.about(case, subject) and (evidence := failure(property_, subject, case)) is not None:
-            return _in_words(Counterexample(property_, subject, case, evidence))
-    for property_ in known:
+            example = Counterexample(property_, subject, case, evidence)
+            if not broke_off(evidence):
+                return _in_words(example)
+            loud = loud or example
+    if loud is not None:
+        return _in_words(loud)
+    for property_ in sorted(known, key=lambda p: broke_off(killers[p.name].evidence)):
         kill = killers[property_.name]
         return _in_words(Counterexample(property_, subject, kill.case, kill.evidence))
     return None

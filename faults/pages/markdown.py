@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterable, Sequence
 
 from faults.catalog import find
@@ -47,14 +48,13 @@ def _by_family(faulty: Sequence[Row]) -> str:
 
 def _line(name: str, group: Sequence[Row]) -> tuple[object, ...]:
     symptoms = [sum(row.symptom == word for row in group) or "" for word in ("silent", "loud", "either")]
-    killers = sorted(len(row.kills) for row in group)
     return (
         name,
         len(group),
         sum(not row.survived for row in group),
         *symptoms,
         sum(row.cases == 1 for row in group) or "",
-        killers[len(killers) // 2],
+        f"{statistics.median(len(row.kills) for row in group):g}",
     )
 
 

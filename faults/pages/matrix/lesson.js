@@ -26,7 +26,7 @@ function faultSheet(f, pointed) {
     el("p", { class: "summary" }, prose(lesson.summary)),
     pointed === undefined ? null : cellNote(f, pointed),
     el("dl", { class: "facts" },
-      el("div", {}, el("dt", {}, "Symptom"), el("dd", {}, symptoms[fault.symptom] || fault.symptom)),
+      el("div", {}, el("dt", {}, "Symptom"), el("dd", {}, lesson.symptom || symptoms[fault.symptom] || fault.symptom)),
       el("div", {}, el("dt", {}, "Severity"), el("dd", {}, fault.severity || "Not measured.")),
       el("div", {}, el("dt", {}, "Caught"), el("dd", {}, caught(fault))),
     ),
@@ -135,7 +135,9 @@ function counterexample(found) {
 
 function killersOf(fault) {
   if (!fault.killers.length) return el("p", {}, "It survives: on the cases tried, every property held.");
-  return el("div", { class: "killers" }, grouped(fault.killers, (p) => PROPERTIES[p].family).map(([family, members]) => [
+  const ways = "A red mark: it fails on the first random case, drawn from all, on which any property fails. " +
+    "Its 1st, 2nd, 3rd case: each property is also tried on cases drawn for it alone, and those on which the fault can show are counted.";
+  return el("div", { class: "killers" }, el("p", { class: "note" }, ways), grouped(fault.killers, (p) => PROPERTIES[p].family).map(([family, members]) => [
     el("h4", {}, family),
     el("ul", {}, members.map((p) => {
       const kill = fault.kills[p];

@@ -18,7 +18,7 @@ function drawHead() {
 function drawFoot() {
   byId("measured").textContent =
     `Measured with seed ${FACTS.seed}: each property on up to ${FACTS.tried} random cases on which the fault can show, until it fails. ` +
-    `Held: it failed on none of these, or of ${FACTS.drawn} cases that it is about none shows the fault.`;
+    `Held: it failed on none of these, or there were none: the fault can show on none of the ${FACTS.drawn} cases drawn for the property.`;
 }
 
 const THEMES = ["auto", "light", "dark"];
