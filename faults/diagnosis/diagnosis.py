@@ -26,6 +26,7 @@ VERDICTS = {
     "unknown": "broken, and by no known mistake",
 }
 _ASKED = 10  # candidates that are asked for the laws that they break
+_BY_LAWS = 4  # more, for the sake of the laws, if no numbers fit
 _ALIKE = 0.4  # of these laws, or of the comparisons in which either is wrong: below, nothing is said of it
 
 
@@ -130,8 +131,13 @@ def of_report(report: Report, time_limit: float = TIME_LIMIT) -> Diagnosis:
     compared = Comparison(subject, attention, met, patience)
     numbers = subject.supports.loads_weights
     matches = compared.matches() if numbers else []
+    likely = sorted(compared.candidates, key=lambda candidate: -likeness(report.findings, candidate))[:_ASKED]
     if numbers and compared.wrong:
-        answers = _by_laws(report, [(m.candidate, m) for m in matches[:_ASKED]], patience)
+        asked = matches[:_ASKED]
+        if not any(match.identical for match in matches):  # where numbers are left to chance, the laws may still tell
+            known = {match.candidate for match in asked}
+            asked += [compared.match(candidate) for candidate in likely[:_BY_LAWS] if candidate not in known]
+        answers = _by_laws(report, [(match.candidate, match) for match in asked], patience)
         answers.sort(key=_rank)
         first = next(iter(answers), None)
         if first and first.certain:
@@ -140,7 +146,6 @@ def of_report(report: Report, time_limit: float = TIME_LIMIT) -> Diagnosis:
         if first and first.match and first.match.identical and not first.match.returned:
             return Diagnosis(report, "raises", tuple(answers))
         return Diagnosis(report, "unknown", tuple(answers), departure(subject, compared.wrong, compared.right, patience))
-    likely = sorted(compared.candidates, key=lambda candidate: -likeness(report.findings, candidate))[:_ASKED]
     answers = _by_laws(report, [(candidate, None) for candidate in likely], patience)
     if numbers:
         contradicted = {answer.candidate: compared.match(answer.candidate).apart for answer in answers}
