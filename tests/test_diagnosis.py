@@ -21,9 +21,10 @@ from faults.__main__ import main
 from faults.catalog import find
 from faults.diagnosis import Diagnosis, of_report
 from faults.diagnosis.alike import COMMAND, PAGE, groups, page
-from faults.diagnosis.candidates import singles
+from faults.diagnosis.candidates import Candidate, singles
 from faults.diagnosis.domain import clean_class_for, shared_fields
-from faults.diagnosis.laws import Agreement
+from faults.diagnosis.laws import Agreement, agreement
+from faults.diagnosis.numbers import Match
 from faults.diagnosis.sights import CHANCE, Sight, Viewer
 from faults.fault import subject_of
 from faults.looks import OUTPUT
@@ -31,6 +32,7 @@ from faults.subject import DECLARED, subject
 from properties import check_attention, of_function
 from properties.case import Case
 from properties.subject import Layer, Subject
+from properties.time_limit import Patience
 
 
 def examine(attention: object, *, only: str = "reference", time_limit: float = 20.0, **declared: Any) -> Diagnosis:
@@ -206,6 +208,27 @@ def test_a_law_that_holds_speaks_against_the_same_numbers() -> None:
     assert Agreement(both=("a",) * 20, only_subject=("b",) * 3, only_fault=()).bear_it_out
     assert not Agreement(both=("a",) * 20, only_subject=(), only_fault=("c",) * 5).bear_it_out
     assert not Agreement(both=("a",), only_subject=("b",) * 2, only_fault=()).bear_it_out
+
+
+def candidate(name: str) -> Candidate:
+    return next(c for c in singles(MultiHeadAttention, subject(MultiHeadAttention)) if c.name == name)
+
+
+@pytest.mark.parametrize(
+    ("counts", "identical"),
+    [((9, 0, 0, 0), True), ((9, 1, 0, 0), False), ((9, 0, 9, 0), False), ((9, 0, 8, 0), True), ((9, 0, 0, 1), False)],
+)
+def test_one_other_number_is_enough_to_be_another(counts: tuple[int, int, int, int], identical: bool) -> None:
+    same, other, one, apart = counts
+    match = Match(candidate("missing-scale"), same=same, returned=same, other=other, one=one, apart=apart, looks=())
+    assert match.identical is identical
+
+
+def test_to_raise_and_to_be_off_is_nothing_in_common() -> None:
+    wrong = subject_of(find("missing-scale"))
+    findings = check_attention(wrong, only="output_is", cases=6).findings
+    assert agreement(wrong, findings, candidate("missing-scale"), Patience()).both == ("output_is_the_formula",)
+    assert agreement(wrong, findings, candidate("softmax-not-cast-back"), Patience()).both == ()
 
 
 def test_what_is_a_convention_may_be_declared() -> None:
