@@ -15,7 +15,6 @@ from properties.wrap import Caching, black_box, of_class, of_function, of_module
 __all__ = [
     "PROPERTIES",
     "Caching",
-    "Caching",
     "Case",
     "Counterexample",
     "Finding",

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attn import AlibiAttention, CachedAttention, DecoderAttention, MultiHeadAttention, RotaryAttention
 from faults.__main__ import main
-from faults.catalog import find
+from faults.catalog import catalog, find
 from faults.diagnosis import Diagnosis, of_report
 from faults.diagnosis.alike import COMMAND, PAGE, groups, page
 from faults.diagnosis.candidates import Candidate, singles
@@ -26,12 +26,15 @@ from faults.diagnosis.domain import clean_class_for, shared_fields
 from faults.diagnosis.laws import Agreement, agreement
 from faults.diagnosis.numbers import Match
 from faults.diagnosis.sights import CHANCE, Sight, Viewer
+from faults.diagnosis.told import CONVENTIONS
+from faults.diagnosis.where import departure
 from faults.fault import subject_of
-from faults.looks import OUTPUT
+from faults.looks import OUTPUT, RESET
 from faults.subject import DECLARED, subject
 from properties import check_attention, of_function
 from properties.case import Case
 from properties.subject import Layer, Subject
+from properties.supports import Supports
 from properties.time_limit import Patience
 
 
@@ -233,6 +236,14 @@ def test_to_raise_and_to_be_off_is_nothing_in_common() -> None:
 
 def test_what_is_a_convention_may_be_declared() -> None:
     assert "declare scale=lambda d_head: 1.0" in str(examine(subject_of(find("missing-scale"))))
+    assert CONVENTIONS.keys() <= catalog().keys()
+    assert {declaration.partition("=")[0] for declaration in CONVENTIONS.values()} <= {f.name for f in fields(Supports)}
+
+
+def test_what_is_wrong_only_after_a_reset_departs_in_the_cache() -> None:
+    places = [(RESET, Case(queries=2))]
+    found = departure(subject(CachedAttention), places, [], Patience())
+    assert found and found.step == "the cache" and found.because.endswith(RESET)
 
 
 def test_what_hangs_or_dies_gets_an_answer() -> None:

@@ -41,11 +41,8 @@ class Answer:
     @property
     def names(self) -> tuple[str, ...]:
         """The faults that this answer stands for: one, two together, or several that cannot be told apart."""
-        return tuple(dict.fromkeys(name for c in (self.candidate, *self._twins) for name in (c.name,)))
-
-    @property
-    def _twins(self) -> tuple[Candidate, ...]:
-        return () if self.match is None else self.match.twins
+        twins = () if self.match is None else self.match.twins
+        return tuple(candidate.name for candidate in (self.candidate, *twins))
 
     @property
     def certain(self) -> bool:

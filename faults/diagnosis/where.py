@@ -6,7 +6,7 @@ the context of a head is linear in its values, are computed back from the merged
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faults.diagnosis.numbers import Place
 from faults.facts import has_empty_rows
-from faults.looks import DECODED, GRADIENT, LATER, LATER_TRAINING, OUTPUT, TRAINING, TRAINING_GRADIENT
+from faults.looks import DECODED, GRADIENT, LATER, LATER_TRAINING, OUTPUT, RESET, TRAINING, TRAINING_GRADIENT
 from properties.case import EXPLICIT, Case
 from properties.inputs import make_inputs, split_heads
 from properties.oracle import Truth, attend
@@ -163,13 +163,14 @@ def _in_the_weights(anatomies: Sequence[_Anatomy], wrong: Sequence[Case], right:
     return Departure("before the heads are merged", f"{what}, whatever the mask and the heads")
 
 
-def _elsewhere(looks: Iterable[str]) -> Departure | None:
+def _elsewhere(looks: Collection[str]) -> Departure | None:
     for names, step in (
         ((TRAINING,), "dropout, or what else training changes"),
         ((LATER, LATER_TRAINING), "what is kept from one call to the next"),
         ((GRADIENT, TRAINING_GRADIENT), "the way back: the gradient"),
-        ((DECODED,), "the cache"),
+        ((DECODED, RESET), "the cache"),
     ):
         if set(names) & set(looks):
-            return Departure(step, f"a first call in evaluation gives the right output; wrong is {names[0]}")
+            wrong = next(name for name in names if name in looks)
+            return Departure(step, f"a first call in evaluation gives the right output; wrong is {wrong}")
     return None
