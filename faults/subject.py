@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -144,3 +145,7 @@ def _caching(module: nn.Module, inputs: Inputs) -> Caching:
         reorder=lambda samples: module.reorder(cache, samples),
         reset=lambda: module.reset(cache),
     )
+
+
+# The clean classes, as functions that make them: a name for the command line.
+SUBJECTS = [functools.partial(subject, attention) for attention in DECLARED]

@@ -1,0 +1,157 @@
+"""What is done, in one SQLite file.
+
+A database and not a log of lines: a unit is there or not, however the process ended, it cannot be there twice, and the file can be
+read while it grows. Only the process that hands out the work writes. By write-ahead logging a unit costs no wait for the disk;
+what the power taken away can undo is the last few units, which are done again.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from properties.campaign.unit import CampaignError, Result, Unit
+
+_TABLES = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE subjects (name TEXT PRIMARY KEY, what TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE units (
+    subject TEXT, law TEXT, block INTEGER,
+    cases INTEGER NOT NULL, seconds REAL NOT NULL, result TEXT NOT NULL,
+    PRIMARY KEY (subject, law, block)
+) WITHOUT ROWID;
+"""
+_FORMAT = 1
+
+
+class Store:
+    """A file of results. `about` is what has to be equal for results to belong together."""
+
+    def __init__(self, path: Path, about: Mapping[str, str] | None = None) -> None:
+        """Open the file, or begin it with `about`; CampaignError if it is another campaign's, or none at all."""
+        self.path = path
+        if about is None and not path.exists():
+            raise CampaignError(f"{path} is not there")
+        if not path.parent.is_dir():
+            raise CampaignError(f"{path}: there is no directory {path.parent}")
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
+            self._open(about)
+        except sqlite3.DatabaseError as error:
+            raise CampaignError(f"{path} is no file of a campaign, or cannot be written: {error}") from None
+
+    def _open(self, about: Mapping[str, str] | None) -> None:
+        if about is not None:
+            self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        if not self._db.execute("SELECT name FROM sqlite_master").fetchone():
+            if about is None:
+                raise CampaignError(f"{self.path} is empty")
+            self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={_FORMAT}; COMMIT;")
+            self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        self.about = dict(self._db.execute("SELECT name, value FROM about"))
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version != _FORMAT:
+            raise CampaignError(f"{self.path} has format {version}, and this is written for format {_FORMAT}")
+        if about is not None and (differs := _differences(self.about, about)):
+            raise CampaignError(f"{self.path} was begun with {differs}; results of both do not belong together: name another file")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other process do units for this file; CampaignError if one does."""
+        # A lock that goes with the process, however it ends, on every system: that of another database.
+        beside = self.path.with_name(self.path.name + "-lock")
+        lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError:
+            raise CampaignError(f"another run is adding to {self.path}") from None
+        else:
+            yield
+            beside.unlink(missing_ok=True)
+        finally:
+            lock.close()
+
+    def take_subjects(self, subjects: Mapping[str, Any]) -> None:
+        """Write down what is asked; CampaignError if something else goes by the name of one."""
+        known = self.subjects()
+        for name, what in subjects.items():
+            if name in known and known[name] != what:
+                raise CampaignError(
+                    f"{self.path}: {name} is not what it was at the beginning: {_differences(known[name], what)}; results of "
+                    f"both do not belong together: name another file"
+                )
+        rows = [(name, json.dumps(what)) for name, what in subjects.items()]
+        self._db.executemany("INSERT OR IGNORE INTO subjects VALUES (?, ?)", rows)
+
+    def subjects(self) -> dict[str, Any]:
+        """What is asked, by name."""
+        return {name: json.loads(what) for name, what in self._db.execute("SELECT name, what FROM subjects")}
+
+    def add(self, unit: Unit, result: Result, seconds: float) -> None:
+        """Keep the result of a unit."""
+        text = json.dumps(result, sort_keys=True)
+        self._db.execute("INSERT INTO units VALUES (?, ?, ?, ?, ?, ?)", (*unit, result["cases"], seconds, text))
+
+    def done(self) -> set[Unit]:
+        """The units that are done."""
+        return {Unit(*row) for row in self._db.execute("SELECT subject, law, block FROM units")}
+
+    def cases(self) -> int:
+        """How many cases they took."""
+        (cases,) = self._db.execute("SELECT coalesce(sum(cases), 0) FROM units").fetchone()
+        return int(cases)
+
+    def results(self) -> Iterator[tuple[Unit, Result, float]]:
+        """Every unit in order, with its result and the seconds that it took."""
+        for subject, law, block, result, seconds in self._db.execute(
+            "SELECT subject, law, block, result, seconds FROM units ORDER BY subject, law, block"
+        ):
+            yield Unit(subject, law, block), json.loads(result), seconds
+
+    def merge(self, other: Path) -> int:
+        """Take in all of another file that is not here, or nothing if the two contradict each other; return how many units."""
+        with Store(other) as theirs:
+            if differs := _differences(self.about, theirs.about):
+                raise CampaignError(f"{other} does not belong to {self.path}: {differs}")
+            subjects = theirs.subjects()
+        self._db.execute("ATTACH ? AS theirs", (str(other),))
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self.take_subjects(subjects)
+            twice = self._db.execute(
+                "SELECT subject, law, block FROM units JOIN theirs.units AS other USING (subject, law, block) "
+                "WHERE units.result != other.result"
+            ).fetchone()
+            if twice:
+                raise CampaignError(
+                    f"{other} and {self.path} both have {Unit(*twice)}, with different results: what was asked is not the same "
+                    f"on both machines, or is left to chance"
+                )
+            return self._db.execute("INSERT OR IGNORE INTO units SELECT * FROM theirs.units").rowcount
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("COMMIT")
+            self._db.execute("DETACH theirs")
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs, in words; "" if nothing does."""
+    return "; ".join(
+        f"{name} {before.get(name)}, and here it is {now.get(name)}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    )

@@ -1,0 +1,70 @@
+"""The work of a campaign of properties: one law, one subject, some seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from properties.campaign.asked import Asked
+from properties.campaign.coverage import drawn
+from properties.campaign.unit import Alive, Result
+from properties.case import Case
+from properties.conformance import find
+from properties.isolated import isolated
+from properties.property import Property
+from properties.report import FAILED, HELD, Finding
+from properties.runner import judge
+from properties.subject import Subject
+from properties.time_limit import Patience
+
+SEEDS = 20  # in a block
+SHOWN = 3  # failures of a block that are kept with their case and evidence; all are counted
+LEFT_TO_CHANCE = "; it does not fail every time: it is left to chance"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Ask a law of a subject, on one case for each seed of a block; a slow law on the first seed alone."""
+
+    asked: Asked
+    law: str
+    block: int
+    time_limit: float
+
+    def __call__(self, alive: Alive) -> Result:
+        law, subject, patience = find(self.law), self.asked.subject(), Patience(self.time_limit)
+
+        def ask(case: Case) -> str | None:
+            alive(2 * patience.seconds)
+            found = judge(law, subject, case, patience)
+            if found is None or found.hung or judge(law, subject, case, patience):
+                return found and found.evidence
+            return found.evidence + LEFT_TO_CHANCE
+
+        return self._result(law, subject, ask)
+
+    def in_a_child(self) -> Result:
+        law, subject, patience = find(self.law), self.asked.subject(), Patience(self.time_limit)
+
+        def ask(case: Case) -> str | None:
+            def run(law: Property, tell: Callable[[Case], None]) -> Finding:
+                tell(case)
+                found = judge(law, subject, case, patience)
+                return Finding(law, FAILED if found else HELD, evidence=found.evidence if found else "")
+
+            (finding,) = isolated(run, [law], subject, patience)
+            return finding.evidence or None
+
+        return self._result(law, subject, ask)
+
+    def _result(self, law: Property, subject: Subject, ask: Callable[[Case], str | None]) -> Result:
+        seeds = range(self.block * SEEDS, (self.block + 1) * SEEDS)
+        cases = [law.sample(Random(f"{seed} {law.name}"), subject) for seed in (seeds[:1] if law.slow else seeds)]
+        failed = [(repr(case), evidence) for case in cases if (evidence := ask(case))]
+        return {
+            "cases": len(cases),
+            "failures": len(failed),
+            "shown": failed[:SHOWN],
+            "drawn": drawn(cases, self.asked.dtype),
+        }

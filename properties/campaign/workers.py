@@ -1,0 +1,112 @@
+"""Where the work is done: anything that has the interface of `concurrent.futures.Executor`."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from properties.campaign.unit import Alive, CampaignError, Result, Work
+from properties.printed import keep_printed
+
+_GRACE = 10.0  # seconds over the time limit of a case, after which its process ends itself
+_one_at_a_time = threading.Lock()  # torch's random numbers and its settings are those of the process
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A way to come by an executor; if its workers die and take it with them, it is made again."""
+
+    make: Callable[[], Executor]
+    number: int  # how many units are worked on at the same time, for all that is known
+
+
+def processes(number: int) -> Workers:
+    """Processes of this machine."""
+    # Forked from a server that has torch and the properties loaded and runs nothing: a fork of this process could inherit a
+    # lock that one of its threads holds.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+    def make() -> Executor:
+        context = multiprocessing.get_context(method)
+        if method == "forkserver":
+            context.set_forkserver_preload([__name__])
+        return ProcessPoolExecutor(number, context, initializer=_begin)
+
+    return Workers(make, number)
+
+
+@contextmanager
+def dask(address: str) -> Iterator[Workers]:
+    """The workers of a dask cluster, whose scheduler has this address; they need this package and what is asked."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise CampaignError("--dask needs the package distributed: pip install distributed") from None
+    try:
+        client = Client(address, timeout=30, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise CampaignError(f"no dask scheduler answers at {address}: {error}") from None
+    with client:
+        number = sum(client.nthreads().values())
+        # pure=False: a unit that is given again is new work, not a question for what became of it the last time.
+        yield Workers(lambda: client.get_executor(pure=False), max(1, number))
+
+
+def died(error: BaseException) -> bool:
+    """Is it not the work that failed, but whoever did it?"""
+    # dask's KilledWorker: so many workers died of it that dask gives up. By its name, since dask need not be there.
+    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
+
+
+def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float, str]:
+    """What a worker does: the work, alone in its process, with one thread. Return its result, seconds, and what it ran on."""
+    with _one_at_a_time:
+        torch.set_num_threads(1)
+        start = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(keep_printed())
+            stack.callback(faulthandler.cancel_dump_traceback_later)
+            result = work(_not_longer_than if home != here() else lambda seconds: None)
+        return result, time.perf_counter() - start, versions()
+
+
+def here() -> tuple[str, int]:
+    """This process, among all machines."""
+    return platform.node(), os.getpid()
+
+
+def versions() -> str:
+    """What the numbers of a result may depend on, besides what is asked."""
+    return f"Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def _not_longer_than(seconds: float) -> None:
+    """End this process if that is not called again in time: even compiled code that never returns is then a death like others."""
+    faulthandler.dump_traceback_later(seconds + _GRACE, exit=True, file=sys.__stderr__ or sys.stderr)
+
+
+def _begin() -> None:
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the work
+    # Without this, a worker outlives that process, if it is killed.
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent: Any = multiprocessing.parent_process()
+    parent.join()
+    os._exit(1)
