@@ -16,7 +16,7 @@ from typing import Any
 
 from properties.adapters import ADAPTERS
 from properties.campaign import Asked, asked, processes, run
-from properties.campaign.command import tell
+from properties.campaign.command import told
 
 FINDINGS = Path(__file__).parents[1] / "tests" / "wild" / "findings"
 
@@ -41,9 +41,10 @@ def main() -> None:
                 left_out.setdefault(name, set()).update(broken)
                 if of.dtype in finding.get("dtypes", ()):
                     subjects.pop(name, None)
-    progress = run(
-        options.file, subjects, cases=options.cases, leave_out=left_out, workers=processes(options.workers), tell=tell()
-    )
+    with told(Path(options.file)) as tell:
+        progress = run(
+            options.file, subjects, cases=options.cases, leave_out=left_out, workers=processes(options.workers), tell=tell
+        )
     print(f"{len(subjects)} subjects, {progress.cases} cases more in {progress.seconds:.0f} s")
 
 

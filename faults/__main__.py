@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from faults.campaign import command as campaign
 from faults.catalog import catalog
 from faults.colour import CHOICES, paint
 from faults.commands import bless_entries, explain_entry, list_entries, positive, progress
@@ -24,6 +25,7 @@ from faults.pages import catalog_page
 from faults.pages import command as report
 from faults.strength import PAGE, Strength, page, problems
 from faults.table import table, totals
+from properties.campaign import CampaignError
 
 torch.set_num_threads(1)  # the tensors are tiny: threads cost more than they bring
 
@@ -33,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)  # type: ignore[no-any-return]
-    except (LookupError, FaultError, NotImplementedError) as error:
+    except (LookupError, ValueError, FaultError, CampaignError, NotImplementedError) as error:
         print(f"python -m faults: {error.args[0] if error.args else type(error).__name__}", file=sys.stderr)
         return 2
 
@@ -71,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     strength.add_argument("--write", action="store_true", help="write docs/strength.md")
     strength.set_defaults(run=_strength)
     diagnose.add_to(commands)
+    campaign.add_to(commands)
     other_checks.add_to(commands)
     catalog_page.add_to(commands)
     report.add_to(commands)

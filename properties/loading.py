@@ -22,16 +22,26 @@ from properties.wrap import black_box
 def add_attention(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what to check, and how hard."""
     parser.add_argument("attention", metavar="MODULE:NAME", help="a class, a function of q, k and v, or a Subject")
-    parser.add_argument("-d", "--declare", action="append", default=[], metavar="NAME=VALUE", help="what it supports; repeatable")
-    parser.add_argument("--black-box", action="store_true", help="leave its weights alone: only what needs none is run")
+    add_declarations(parser)
     parser.add_argument("--cases", type=int, default=CASES, help=f"random cases for each property (default {CASES})")
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT, metavar="SECONDS", help="for one case")
+
+
+def add_declarations(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what it supports."""
+    parser.add_argument("-d", "--declare", action="append", default=[], metavar="NAME=VALUE", help="what it supports; repeatable")
+    parser.add_argument("--black-box", action="store_true", help="leave its weights alone: only what needs none is run")
+
+
+def declarations(options: argparse.Namespace) -> dict[str, Any]:
+    """What these say of it."""
+    return dict(declaration(text) for text in options.declare)
 
 
 def handed_in(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """What these arguments say: the thing to check, and what is declared of it."""
     thing = load(options.attention)
-    declared = dict(declaration(text) for text in options.declare)
+    declared = declarations(options)
     return (black_box(thing, **declared), {}) if options.black_box else (thing, declared)
 
 

@@ -11,14 +11,14 @@ from properties.inputs import make_inputs
 # Where mistakes hide: sizes that happen to be equal, and the smallest.
 COINCIDENCES: Mapping[str, Callable[[Case], bool]] = {
     "T = S": lambda case: case.T == case.S,
-    "T = h": lambda case: case.T == case.num_heads,
-    "S = h": lambda case: case.S == case.num_heads,
+    "T = h": lambda case: case.num_heads == case.T,
+    "S = h": lambda case: case.num_heads == case.S,
+    "h = d_head": lambda case: case.num_heads == case.d_head,
+    "T = d_head": lambda case: case.d_head == case.T,
     "B = h": lambda case: case.batch == case.num_heads,
     "B = g": lambda case: case.batch == case.g,
     "B = T": lambda case: case.batch == case.T,
     "B = S": lambda case: case.batch == case.S,
-    "T = d_head": lambda case: case.T == case.d_head,
-    "h = d_head": lambda case: case.num_heads == case.d_head,
     "B = 1": lambda case: case.batch == 1,
     "T = 1": lambda case: case.T == 1,
     "S = 1": lambda case: case.S == 1,

@@ -1,8 +1,8 @@
 """What is done, in one SQLite file.
 
-A database and not a log of lines: a unit is there or not, however the process ended, it cannot be there twice, and the file can be
-read while it grows. Only the process that hands out the work writes. By write-ahead logging a unit costs no wait for the disk;
-what the power taken away can undo is the last few units, which are done again.
+A database and not a log of lines: however the process ended, a unit is there or not, and never twice, and the file can be read
+while it grows. Only the process that hands out the work writes. By write-ahead logging a unit costs no wait for the disk; what a
+power cut can undo is the last few units, which are done again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Store:
         if version != _FORMAT:
             raise CampaignError(f"{self.path} has format {version}, and this is written for format {_FORMAT}")
         if about is not None and (differs := _differences(self.about, about)):
-            raise CampaignError(f"{self.path} was begun with {differs}; results of both do not belong together: name another file")
+            raise CampaignError(
+                f"{self.path} was begun with {differs}; results of both do not belong together: name another file"
+            )
 
     def __enter__(self) -> Self:
         return self

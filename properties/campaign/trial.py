@@ -38,9 +38,10 @@ class Trial:
         def ask(case: Case) -> str | None:
             alive(2 * patience.seconds)
             found = judge(law, subject, case, patience)
-            if found is None or found.hung or judge(law, subject, case, patience):
-                return found and found.evidence
-            return found.evidence + LEFT_TO_CHANCE
+            if found is None:
+                return None
+            again = found.hung or judge(law, subject, case, patience)
+            return found.evidence if again else found.evidence + LEFT_TO_CHANCE
 
         return self._result(law, subject, ask)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from properties.campaign.unit import Alive, CampaignError, Result, Work
+from properties.campaign.unit import CampaignError, Result, Work
 from properties.printed import keep_printed
 
 _GRACE = 10.0  # seconds over the time limit of a case, after which its process ends itself

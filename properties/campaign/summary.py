@@ -1,0 +1,172 @@
+"""What a campaign of properties has found so far, from its file."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from properties.campaign.bounds import CONFIDENCE, at_most
+from properties.campaign.coverage import expected
+from properties.campaign.plan import KIND
+from properties.campaign.store import Store
+from properties.campaign.told import columns, count, duration
+from properties.campaign.unit import CampaignError
+from properties.case import DTYPES
+
+SLOWEST = 5  # laws that are named
+ALL_SHOWN = 20  # failures that are shown in full
+WIDTH = 120
+
+
+@dataclass
+class Tally:
+    """Cases and failures of a subject, or a law, or both."""
+
+    cases: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    shown: list[tuple[str, str]] = field(default_factory=list)  # some of the failures: case and evidence
+
+    def add(self, result: dict[str, Any], seconds: float) -> None:
+        self.cases += result["cases"]
+        self.failures += result["failures"]
+        self.seconds += seconds
+        self.shown += result["shown"]
+
+
+@dataclass
+class Summary:
+    """All of it."""
+
+    file: Path
+    about: dict[str, str]
+    units: int
+    whole: Tally
+    subjects: dict[str, Tally]
+    laws: dict[str, Tally]
+    failing: dict[tuple[str, str], Tally]  # by subject and law
+    drawn: Counter[str]
+
+    @classmethod
+    def of(cls, file: Path) -> Summary:
+        """Read it; the run may be going on."""
+        with Store(file) as store:
+            if store.about.get("kind") != KIND:
+                raise CampaignError(
+                    f"{file} is a campaign of {store.about.get('kind')}: ask `python -m {store.about.get('kind')}`"
+                )
+            made = cls(file, store.about, 0, Tally(), {name: Tally() for name in store.subjects()}, {}, {}, Counter())
+            for unit, result, seconds in store.results():
+                made.units += 1
+                for tally in (made.whole, made.subjects[unit.subject], made.laws.setdefault(unit.law, Tally())):
+                    tally.add(result, seconds)
+                if result["failures"]:
+                    made.failing.setdefault((unit.subject, unit.law), Tally())
+                made.drawn.update(result["drawn"])
+            # Of a law that fails, all cases count, those of blocks without a failure too.
+            for unit, result, seconds in store.results() if made.failing else ():
+                if (unit.subject, unit.law) in made.failing:
+                    made.failing[unit.subject, unit.law].add(result, seconds)
+        return made
+
+    @property
+    def never_drawn(self) -> list[str]:
+        """What should come up, and has not."""
+        return [name for name in expected() if not self.drawn[name]]
+
+    @property
+    def bound(self) -> float | None:
+        """The upper bound of the rate of failures, at 95 % confidence."""
+        return at_most(self.whole.failures, self.whole.cases) if self.whole.cases else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "file": str(self.file),
+            **self.about,
+            "units": self.units,
+            "cases": self.whole.cases,
+            "failures": self.whole.failures,
+            "at_most": self.bound,
+            "confidence": CONFIDENCE,
+            "seconds": self.whole.seconds,
+            "subjects": {name: {"cases": t.cases, "failures": t.failures} for name, t in self.subjects.items()},
+            "laws": {name: {"cases": t.cases, "failures": t.failures, "seconds": t.seconds} for name, t in self.laws.items()},
+            "failing": [
+                {"subject": subject, "law": law, "failures": t.failures, "cases": t.cases, "shown": t.shown}
+                for (subject, law), t in self.failing.items()
+            ],
+            "drawn": dict(sorted(self.drawn.items())),
+            "never_drawn": self.never_drawn,
+        }
+
+    def __str__(self) -> str:
+        return "\n\n".join(part for part in ("\n".join(lines) for lines in self._parts()) if part)
+
+    def _parts(self) -> Iterable[list[str]]:
+        yield [
+            f"{self.file}: {count(len(self.subjects), 'subject')}, a dtype each; {count(len(self.laws), 'law')}; "
+            f"{self.whole.cases:,} cases in {count(self.units, 'unit')}, {duration(self.whole.seconds)} of work",
+            self._verdict(),
+        ]
+        yield from self._failures()
+        yield ["cases of each subject", *self._by_dtype()]
+        yield ["what came up, of all cases", *self._came_up()]
+        yield [f"never came up: {', '.join(self.never_drawn)}"] if self.never_drawn else []
+        slowest = sorted(self.laws.items(), key=lambda item: -item[1].seconds)[:SLOWEST]
+        yield [
+            "where the time went",
+            *columns(
+                (name, f"{t.seconds / self.whole.seconds:.1%}", f"{1000 * t.seconds / t.cases:.1f} ms a case")
+                for name, t in slowest
+            ),
+        ]
+
+    def _verdict(self) -> str:
+        if self.bound is None:
+            return "nothing was asked yet"
+        odds = f"with 95 % confidence fewer than 1 in {int(1 / self.bound):,} cases like these fail"
+        return f"no failure: {odds}" if not self.whole.failures else f"{count(self.whole.failures, 'failure')}: {odds}"
+
+    def _by_dtype(self) -> list[str]:
+        """A line for each subject, a column for each dtype."""
+        rows: dict[str, dict[str, Tally]] = {}
+        for name, tally in self.subjects.items():
+            subject, _, dtype = name.rpartition(" in ")
+            rows.setdefault(subject, {})[dtype] = tally
+        dtypes = [dtype for dtype in DTYPES if any(dtype in row for row in rows.values())]
+        return columns([("", *dtypes), *((name, *map(_cell, map(row.get, dtypes))) for name, row in rows.items())])
+
+    def _failures(self) -> Iterable[list[str]]:
+        for number, ((subject, law), tally) in enumerate(self.failing.items()):
+            if number == ALL_SHOWN:
+                yield [f"and {len(self.failing) - ALL_SHOWN} more pairs of a subject and a law; --json has all"]
+                return
+            case, evidence = tally.shown[0]
+            yield [
+                f"{subject} breaks {law}: {tally.failures:,} of {tally.cases:,} cases",
+                f"  on {case}",
+                f"  {evidence}",
+            ]
+
+    def _came_up(self) -> Iterable[str]:
+        """A line for each field, in the order of `expected`; behind it what only some subjects have."""
+        usual = [name for name in expected() if self.drawn[name]]
+        of_fields: dict[str, list[str]] = {}
+        for name in [*usual, *sorted({*self.drawn} - {*usual})]:
+            field_, equals, value = name.partition("=")
+            alone = "" if field_.endswith(" ") or not equals else field_  # "T = S" is no field
+            of_fields.setdefault(alone, []).append(f"{value if alone else name} {self.drawn[name] / self.whole.cases:.1%}")
+        for field_, values in of_fields.items():
+            text = f"{field_}: {', '.join(values)}" if field_ else ", ".join(values)
+            yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
+def _cell(tally: Tally | None) -> str:
+    if tally is None:
+        return ""
+    return f"{tally.failures:,} of {tally.cases:,} failed" if tally.failures else f"{tally.cases:,}"
