@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from properties.campaign.asked import Asked, asked
 from properties.campaign.engine import Progress
 from properties.campaign.plan import run
+from properties.campaign.plots import plot
 from properties.campaign.store import Store
 from properties.campaign.summary import Summary
 from properties.campaign.told import duration
@@ -40,6 +41,9 @@ class Told(Protocol):
     def as_dict(self) -> dict[str, Any]: ...
 
 
+Read = TypeVar("Read", bound=Told)
+
+
 def add_to(commands: Any) -> None:
     """Add the command."""
     campaign = commands.add_parser("campaign", help="long runs, on many processes or machines", description=HELP)
@@ -55,7 +59,7 @@ def add_to(commands: Any) -> None:
     running.add_argument("--time-limit", type=float, default=TIME_LIMIT, metavar="SECONDS", help="for one case")
     add_running(running, SEEDS, "the round of seeds")
     running.set_defaults(run=_run)
-    add_reading(parts, Summary.of)
+    add_reading(parts, Summary.of, plot)
 
 
 def add_running(parser: argparse.ArgumentParser, block: int, round_: str) -> None:
@@ -71,12 +75,14 @@ def add_running(parser: argparse.ArgumentParser, block: int, round_: str) -> Non
     who.add_argument("--dask", metavar="ADDRESS", help="the workers of a dask cluster: its scheduler, like tcp://10.0.0.1:8786")
 
 
-def add_reading(parts: Any, read: Callable[[Path], Told]) -> None:
+def add_reading(parts: Any, read: Callable[[Path], Read], plot: Callable[[Read, Path], list[Path]]) -> None:
     """Add the parts that read files: report, merge."""
 
     def report(options: argparse.Namespace) -> int:
         found = read(options.file)
         print(json.dumps(found.as_dict(), indent=1) if options.json else found)
+        for file in plot(found, options.plots) if options.plots else ():
+            print(f"{file} written", file=sys.stderr)
         return 0
 
     def merge(options: argparse.Namespace) -> int:
@@ -90,6 +96,7 @@ def add_reading(parts: Any, read: Callable[[Path], Told]) -> None:
     reporting = parts.add_parser("report", help="what was found so far, while a run goes on as well")
     reporting.add_argument("file", type=Path, metavar="FILE")
     reporting.add_argument("--json", action="store_true", help="as JSON")
+    reporting.add_argument("--plots", type=Path, metavar="DIRECTORY", help="draw plots into it as well, as SVG, with matplotlib")
     reporting.set_defaults(run=report)
     merging = parts.add_parser("merge", help="put the results of several machines together")
     merging.add_argument("file", type=Path, metavar="FILE", help="where they go; it is made if it is not there")

@@ -121,8 +121,10 @@ class _Run:
             self._step()
 
     def end(self) -> None:
+        for future in self.out:
+            future.cancel()
         if self.executor is not None:
-            self.executor.shutdown(wait=False, cancel_futures=True)
+            self.executor.shutdown(wait=False)  # without `cancel_futures`, which not every executor has
 
     def _submit(self, job: Job) -> None:
         if self.executor is None:
@@ -183,5 +185,5 @@ class _Run:
             else:
                 self.again.append(job)
         if self.executor is not None:
-            self.executor.shutdown(wait=False, cancel_futures=True)
+            self.executor.shutdown(wait=False)
         self.executor = None

@@ -83,6 +83,11 @@ class Summary:
         """The upper bound of the rate of failures, at 95 % confidence."""
         return at_most(self.whole.failures, self.whole.cases) if self.whole.cases else None
 
+    def came_up(self) -> list[tuple[str, int]]:
+        """What was drawn, and how often: in the order of `expected`, and behind it what only some subjects have."""
+        usual = [name for name in expected() if self.drawn[name]]
+        return [(name, self.drawn[name]) for name in [*usual, *sorted({*self.drawn} - {*usual})]]
+
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
         return {
@@ -115,7 +120,7 @@ class Summary:
         ]
         yield from self._failures()
         yield ["cases of each subject", *self._by_dtype()]
-        yield ["what came up, of all cases", *self._came_up()]
+        yield ["what came up, of all cases", *self._drawn()]
         yield [f"never came up: {', '.join(self.never_drawn)}"] if self.never_drawn else []
         slowest = sorted(self.laws.items(), key=lambda item: -item[1].seconds)[:SLOWEST]
         yield [
@@ -153,14 +158,13 @@ class Summary:
                 f"  {evidence}",
             ]
 
-    def _came_up(self) -> Iterable[str]:
-        """A line for each field, in the order of `expected`; behind it what only some subjects have."""
-        usual = [name for name in expected() if self.drawn[name]]
+    def _drawn(self) -> Iterable[str]:
+        """A line for each field."""
         of_fields: dict[str, list[str]] = {}
-        for name in [*usual, *sorted({*self.drawn} - {*usual})]:
+        for name, number in self.came_up():
             field_, equals, value = name.partition("=")
             alone = "" if field_.endswith(" ") or not equals else field_  # "T = S" is no field
-            of_fields.setdefault(alone, []).append(f"{value if alone else name} {self.drawn[name] / self.whole.cases:.1%}")
+            of_fields.setdefault(alone, []).append(f"{value if alone else name} {number / self.whole.cases:.1%}")
         for field_, values in of_fields.items():
             text = f"{field_}: {', '.join(values)}" if field_ else ", ".join(values)
             yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
