@@ -1,7 +1,7 @@
 """Is `visible` exact? `python benchmarks/visibility.py --seeds 1000`.
 
-For each fault and seed, random cases are drawn until the fault is visible on one: does some property fail on that very case? Every
-fiftieth seed, a case on which the fault is not visible is put to all properties: none may fail.
+For each fault and seed, random cases are drawn until the fault is visible on one: does some property fail on that very case?
+Every fiftieth seed, a case on which the fault is not visible is put to all properties: none may fail.
 """
 
 from __future__ import annotations

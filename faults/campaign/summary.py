@@ -11,7 +11,7 @@ from typing import Any
 
 from faults.campaign.plan import KIND
 from faults.campaign.race import SEEDS
-from faults.campaign.survival import Curve, complete, of_all, of_fault, percentile
+from faults.campaign.survival import Curve, complete, of_all, percentile
 from faults.coverage import smallest_set
 from properties.campaign.store import Store
 from properties.campaign.told import columns, count, duration
@@ -85,6 +85,11 @@ class Summary:
             "most": last,
         }
 
+    def histogram(self, name: str) -> dict[str, int]:
+        """On how many seeds a fault was first killed by so many cases; "": on none of those that were tried."""
+        counted = Counter(self.rounds[name].values())
+        return {str(number or ""): counted[number] for number in sorted(counted, key=lambda number: number or self.within + 1)}
+
     @property
     def whole_rounds(self) -> bool:
         """Are all the killers of each first kill known, and not only one?"""
@@ -121,10 +126,7 @@ class Summary:
             "cases": self.cases,
             "seconds": self.seconds,
             "curve": curve and {"share": curve.share, "low": curve.low, "high": curve.high},
-            "faults": {
-                name: {**self.of_fault(name), "share": of_fault(list(of.values()), self.within).share}
-                for name, of in self.rounds.items()
-            },
+            "faults": {name: {**self.of_fault(name), "first kills": self.histogram(name)} for name in self.rounds},
             **redundant,
         }
 

@@ -46,6 +46,7 @@ class Summary:
     about: dict[str, str]
     units: int
     whole: Tally
+    asked: dict[str, dict[str, Any]]  # what goes by the names of the subjects
     subjects: dict[str, Tally]
     laws: dict[str, Tally]
     failing: dict[tuple[str, str], Tally]  # by subject and law
@@ -59,7 +60,8 @@ class Summary:
                 raise CampaignError(
                     f"{file} is a campaign of {store.about.get('kind')}: ask `python -m {store.about.get('kind')}`"
                 )
-            made = cls(file, store.about, 0, Tally(), {name: Tally() for name in store.subjects()}, {}, {}, Counter())
+            asked = store.subjects()
+            made = cls(file, store.about, 0, Tally(), asked, {name: Tally() for name in asked}, {}, {}, Counter())
             for unit, result, seconds in store.results():
                 made.units += 1
                 for tally in (made.whole, made.subjects[unit.subject], made.laws.setdefault(unit.law, Tally())):
@@ -156,7 +158,15 @@ class Summary:
                 f"{subject} breaks {law}: {tally.failures:,} of {tally.cases:,} cases",
                 f"  on {case}",
                 f"  {evidence}",
+                "  to see it again:",
+                "    import properties.campaign",
+                f"    properties.replay({self._expression(subject)}, {law!r}, properties.{case})",
             ]
+
+    def _expression(self, name: str) -> str:
+        what = self.asked[name]
+        options = [repr(what["path"]), *what["declared"], *(["as_black_box=True"] if what["black box"] else [])]
+        return f"properties.campaign.asked({', '.join(options)})[{name!r}].subject()"
 
     def _drawn(self) -> Iterable[str]:
         """A line for each field."""
