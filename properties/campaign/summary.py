@@ -123,7 +123,7 @@ class Summary:
         yield from self._failures()
         yield ["cases of each subject", *self._by_dtype()]
         yield ["what came up, of all cases", *self._drawn()]
-        yield [f"never came up: {', '.join(self.never_drawn)}"] if self.never_drawn else []
+        yield ["never came up, or is not declared", *_wrapped(self.never_drawn)] if self.never_drawn else []
         slowest = sorted(self.laws.items(), key=lambda item: -item[1].seconds)[:SLOWEST]
         yield [
             "where the time went",
@@ -136,8 +136,9 @@ class Summary:
     def _verdict(self) -> str:
         if self.bound is None:
             return "nothing was asked yet"
-        odds = f"with 95 % confidence fewer than 1 in {int(1 / self.bound):,} cases like these fail"
-        return f"no failure: {odds}" if not self.whole.failures else f"{count(self.whole.failures, 'failure')}: {odds}"
+        if self.whole.failures:
+            return f"{count(self.whole.failures, 'failure')}: {self.whole.failures / self.whole.cases:.2%} of the cases"
+        return f"no failure: with 95 % confidence fewer than 1 in {int(1 / self.bound):,} cases like these fail"
 
     def _by_dtype(self) -> list[str]:
         """A line for each subject, a column for each dtype."""
@@ -176,8 +177,14 @@ class Summary:
             alone = "" if field_.endswith(" ") or not equals else field_  # "T = S" is no field
             of_fields.setdefault(alone, []).append(f"{value if alone else name} {number / self.whole.cases:.1%}")
         for field_, values in of_fields.items():
-            text = f"{field_}: {', '.join(values)}" if field_ else ", ".join(values)
-            yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+            yield from _wrapped(values, f"{field_}: " if field_ else "")
+
+
+def _wrapped(items: Iterable[str], before: str = "") -> list[str]:
+    """Lines of these, none cut in two."""
+    text = before + ", ".join(item.replace(" ", "\0") for item in items)
+    lines = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _cell(tally: Tally | None) -> str:
