@@ -115,35 +115,36 @@ def hypothesis_test(subject: Subject, patience: Patience) -> Callable[[Property]
     A fuzzer finds in it the test of one case, and draws the cases itself. When called, it has Hypothesis draw them for that same
     test, which therefore has one name in Hypothesis's database: what one finds, the other replays.
     """
-    fuzzed = _one_case(subject, patience)
+    strategies: dict[str, st.SearchStrategy[Case]] = {}  # of each law, made once: that takes as long as to judge a case
+
+    def test_of_one_case(found: list[Counterexample] | None) -> Callable[[Property, st.DataObject], None]:
+        """Return a test that puts what it finds into the list; without a list it is a fuzzer's."""
+
+        def one_case(law: Property, data: st.DataObject) -> None:
+            if law.name not in strategies:
+                strategies[law.name] = law.cases(subject)
+            failed = judge(law, subject, data.draw(strategies[law.name]), patience)
+            if failed is not None:
+                if found is not None:
+                    found.append(failed)
+                    if failed.hung:
+                        raise _Stop  # never in a fuzzer: it would end the whole process
+                raise AssertionError(str(failed))
+
+        return one_case
+
+    fuzzed = test_of_one_case(None)
 
     def test(law: Property) -> None:
         __tracebackhide__ = True
         found: list[Counterexample] = []
-        one_case = wraps(fuzzed)(_one_case(subject, patience, found))  # the same test to Hypothesis, in all that pytest told it
+        one_case = wraps(fuzzed)(test_of_one_case(found))  # to Hypothesis the same test, with all that pytest has told it
         smallest = _smallest(lambda: _as_loaded()(given(data=st.data())(one_case))(law), found)
         if smallest is not None:
             raise AssertionError(str(smallest))
 
     vars(test).update(vars(given(data=st.data())(fuzzed)))  # not wraps: pytest would look in tracebacks for what is wrapped
     return test
-
-
-def _one_case(
-    subject: Subject, patience: Patience, found: list[Counterexample] | None = None
-) -> Callable[[Property, st.DataObject], None]:
-    """Return a test of one case. It puts what it finds into the list; if there is none, it is for a fuzzer."""
-
-    def one_case(law: Property, data: st.DataObject) -> None:
-        failed = judge(law, subject, data.draw(law.cases(subject)), patience)
-        if failed is not None:
-            if found is not None:
-                found.append(failed)
-                if failed.hung:
-                    raise _Stop  # never in a fuzzer: it ends the whole process there
-            raise AssertionError(str(failed))
-
-    return one_case
 
 
 def _as_loaded() -> settings:
