@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 from properties.case import Case
@@ -102,11 +104,52 @@ class _Stop(BaseException):
 def check(property_: Property, subject: Subject, patience: Patience | None = None) -> None:
     """Run the law on the cases that Hypothesis draws by the loaded profile; raise AssertionError with the smallest failure."""
     __tracebackhide__ = True  # for pytest: the message says it all
-    phases = [phase for phase in settings().phases if phase != Phase.explain]  # our own explanation is better, and quicker
-    as_loaded = settings(deadline=None, phases=phases)  # a slow subject is no wrong one
-    found = _search(property_, subject, as_loaded, patience or Patience())
+    found = _search(property_, subject, _as_loaded(), patience or Patience())
     if found is not None:
         raise AssertionError(str(found))
+
+
+def hypothesis_test(subject: Subject, patience: Patience) -> Callable[[Property], None]:
+    """Return `check` of the subject as a Hypothesis test, for whatever looks for those, as HypoFuzz does.
+
+    A fuzzer finds in it the test of one case, and draws the cases itself. When called, it has Hypothesis draw them for that same
+    test, which therefore has one name in Hypothesis's database: what one finds, the other replays.
+    """
+    strategies: dict[str, st.SearchStrategy[Case]] = {}  # of each law, made once: that takes as long as to judge a case
+
+    def test_of_one_case(found: list[Counterexample] | None) -> Callable[[Property, st.DataObject], None]:
+        """Return a test that puts what it finds into the list; without a list it is a fuzzer's."""
+
+        def one_case(law: Property, data: st.DataObject) -> None:
+            if law.name not in strategies:
+                strategies[law.name] = law.cases(subject)
+            failed = judge(law, subject, data.draw(strategies[law.name]), patience)
+            if failed is not None:
+                if found is not None:
+                    found.append(failed)
+                    if failed.hung:
+                        raise _Stop  # never in a fuzzer: it would end the whole process
+                raise AssertionError(str(failed))
+
+        return one_case
+
+    fuzzed = test_of_one_case(None)
+
+    def test(law: Property) -> None:
+        __tracebackhide__ = True
+        found: list[Counterexample] = []
+        one_case = wraps(fuzzed)(test_of_one_case(found))  # to Hypothesis the same test, with all that pytest has told it
+        smallest = _smallest(lambda: _as_loaded()(given(data=st.data())(one_case))(law), found)
+        if smallest is not None:
+            raise AssertionError(str(smallest))
+
+    vars(test).update(vars(given(data=st.data())(fuzzed)))  # not wraps: pytest would look in tracebacks for what is wrapped
+    return test
+
+
+def _as_loaded() -> settings:
+    phases = [phase for phase in settings().phases if phase != Phase.explain]  # our own explanation is better, and quicker
+    return settings(deadline=None, phases=phases)  # a slow subject is no wrong one
 
 
 def falsify(
@@ -150,8 +193,13 @@ def _search(
             raise _Stop if failed.hung else AssertionError
 
     law.__name__ = property_.name  # what Hypothesis derandomizes by: each law is to have cases of its own
+    return _smallest(how(given(case=property_.cases(subject))(law)), found)
+
+
+def _smallest(test: Callable[[], None], found: list[Counterexample]) -> Counterexample | None:
+    """Run the Hypothesis test, which puts what it finds into the list; return the smallest of it, if there is any."""
     try:
-        how(given(case=property_.cases(subject))(law))()
+        test()
     except Flaky:
         return replace(found[-1], evidence=f"{found[-1].evidence}; it does not fail every time: it is left to chance")
     except (AssertionError, _Stop):

@@ -12,7 +12,7 @@ from properties.case import HIDING
 from properties.conformance import check_expected
 from properties.laws import PROPERTIES
 from properties.property import Property
-from properties.runner import check
+from properties.runner import hypothesis_test
 from properties.time_limit import TIME_LIMIT, Patience
 from properties.wrap import as_subject
 
@@ -30,7 +30,7 @@ def attention_tests(
 
     Its tests are called `family-name`, always in the same order, so `-k causality` runs a family, and workers of pytest-xdist
     agree on them. A property that does not apply is skipped, with the reason. How many cases are drawn, and how, is up to the
-    Hypothesis profile that is loaded.
+    Hypothesis profile that is loaded. HypoFuzz collects them too: `hypothesis fuzz` goes on drawing, guided by coverage.
 
     Args:
         attention: a class like the lesson's (see `of_class`), a function of q, k and v (see `of_function`), or a `Subject`, as
@@ -41,7 +41,6 @@ def attention_tests(
     """
     subject = as_subject(attention, **declared)
     expected = check_expected(expected_failures or {}, subject)
-    patience = Patience(time_limit)
     if not set(subject.supports.masks) & set(HIDING):
         masks = ", ".join(subject.supports.masks)
         warnings.warn(f"{subject.name} is tested without any mask that hides keys: it declares {masks}", stacklevel=2)
@@ -54,8 +53,11 @@ def attention_tests(
             marks.append(pytest.mark.xfail(reason=reason, strict=True, raises=AssertionError))
         return pytest.param(law, id=law.full_name, marks=marks)
 
+    check = hypothesis_test(subject, Patience(time_limit))
+
     @pytest.mark.parametrize("law", [parameter(law) for law in PROPERTIES])
     def test(law: Property) -> None:
-        check(law, subject, patience)
+        check(law)
 
+    vars(test).update(vars(check))  # a Hypothesis test, too, to whoever looks for those
     return test

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
+from hypothesis import is_hypothesis_test
 from own import Own
 
 from properties import PROPERTIES
@@ -100,6 +102,30 @@ def test_the_loaded_profile_decides_how_many_cases(tmp_path: Path) -> None:
     )
     _, outcomes = run(suite(tmp_path, ""), "-k", "how_many_calls or contract-the_result")
     assert outcomes == ["test_own[contract-the_result_has_the_shape_of_the_question] PASSED", "test_how_many_calls PASSED"]
+
+
+def test_what_failed_is_kept_in_the_database_for_its_law_alone(tmp_path: Path) -> None:
+    three = ("-k", "doubled and (rows-constant or rows-outputs or algebra-values)")
+    suite(tmp_path, SUITE.partition("test_doubled")[0] + "test_doubled = attention_tests(Doubled)\n")
+    conftest = tmp_path / "conftest.py"
+    conftest.write_text(conftest.read_text().replace("max_examples=3, database=None, derandomize=True", "max_examples=50"))
+    _, first = run(tmp_path, *three)
+    conftest.write_text(
+        "from hypothesis import Phase\n" + conftest.read_text().replace("max_examples=50", "phases=[Phase.reuse]")
+    )
+    _, replayed = run(tmp_path, *three)
+    _, again = run(tmp_path, *three)
+    assert [line.split()[1] for line in first] == ["FAILED", "FAILED", "PASSED"]
+    assert [line.split()[1] for line in replayed] == ["FAILED", "FAILED", "SKIPPED"]  # there is nothing to replay for the third
+    assert again == replayed
+
+
+def test_they_are_hypothesis_tests_to_whoever_collects_those(tmp_path: Path) -> None:
+    _, outcomes = run(suite(tmp_path, SUITE.partition("test_doubled")[0]), "-m", "hypothesis", "-k", "causality-the_f")
+    assert len(outcomes) == 2
+    tests = attention_tests(Own)
+    assert is_hypothesis_test(tests)
+    assert list(signature(tests).parameters) == ["law"]
 
 
 def test_without_a_mask_it_warns() -> None:
