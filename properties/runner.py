@@ -192,7 +192,7 @@ def _search(
             found.append(failed)
             raise _Stop if failed.hung else AssertionError
 
-    law.__name__ = property_.name  # what Hypothesis derandomizes by: each law is to have cases of its own
+    law.__name__ = property_.name  # what Hypothesis calls it, should it have something to say
     return _smallest(how(given(case=property_.cases(subject))(law)), found)
 
 
