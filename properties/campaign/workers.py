@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from typing import Any
 
 import torch
@@ -44,6 +45,8 @@ def processes(number: int) -> Workers:
         context = multiprocessing.get_context(method)
         if method == "forkserver":
             context.set_forkserver_preload([__name__])
+            with _no_interrupts():  # which it inherits, and so do those that are forked from it: Ctrl-C is for this process
+                forkserver.ensure_running()
         return ProcessPoolExecutor(number, context, initializer=_begin)
 
     return Workers(make, number)
@@ -69,7 +72,23 @@ def dask(address: str) -> Iterator[Workers]:
 def died(error: BaseException) -> bool:
     """Is it not the work that failed, but whoever did it?"""
     # dask's KilledWorker: so many workers died of it that dask gives up. By its name, since dask need not be there.
-    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
+    return broken(error) or type(error).__name__ == "KilledWorker"
+
+
+def broken(error: BaseException) -> bool:
+    """Is the executor lost with it?"""
+    return isinstance(error, BrokenExecutor | CancelledError)
+
+
+def end(executor: Executor, *, at_once: bool) -> None:
+    """Let the executor go: what it has not begun, it need not do; if it is to end at once, what it has begun neither."""
+    ours = list((getattr(executor, "_processes", None) or {}).values()) if at_once else []
+    try:
+        executor.shutdown(wait=False, cancel_futures=True)
+    except TypeError:  # dask's has no such argument; it cancels them
+        executor.shutdown(wait=False)
+    for process in ours:  # as its terminate_workers does, from Python 3.14 on
+        process.terminate()
 
 
 def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float, str]:
@@ -80,7 +99,7 @@ def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float, str]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(keep_printed())
             stack.callback(faulthandler.cancel_dump_traceback_later)
-            result = work(_not_longer_than if home != here() else lambda seconds: None)
+            result = work(not_longer_than if home != here() else lambda seconds: None)
         return result, time.perf_counter() - start, versions()
 
 
@@ -94,7 +113,20 @@ def versions() -> str:
     return f"Python {platform.python_version()}, torch {torch.__version__}"
 
 
-def _not_longer_than(seconds: float) -> None:
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Let Ctrl-C wait, for this thread and for all that it starts meanwhile."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def not_longer_than(seconds: float) -> None:
     """End this process if that is not called again in time: even compiled code that never returns is then a death like others."""
     faulthandler.dump_traceback_later(seconds + _GRACE, exit=True, file=sys.__stderr__ or sys.stderr)
 
