@@ -140,7 +140,16 @@ class Store:
             if differs := _differences(self.about, theirs.about):
                 raise CampaignError(f"{other} does not belong to {self.path}: {differs}")
             subjects = theirs.subjects()
-        self._db.execute("ATTACH ? AS theirs", (str(other),))
+        try:
+            self._db.execute("ATTACH ? AS theirs", (str(other),))
+            try:
+                return self._take_in(other, subjects)
+            finally:
+                self._db.execute("DETACH theirs")
+        except sqlite3.Error as error:
+            raise CampaignError(f"{other} cannot be merged: {error}") from error
+
+    def _take_in(self, other: Path, subjects: dict[str, Any]) -> int:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             self.take_subjects(subjects)
@@ -153,14 +162,12 @@ class Store:
                     f"{other} and {self.path} both have {Unit(*twice)}, with different results: what was asked is not the same "
                     f"on both machines, or is left to chance"
                 )
-            return self._db.execute("INSERT OR IGNORE INTO units SELECT * FROM theirs.units").rowcount
+            taken = self._db.execute("INSERT OR IGNORE INTO units SELECT * FROM theirs.units").rowcount
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("COMMIT")
-            self._db.execute("DETACH theirs")
+        self._db.execute("COMMIT")
+        return taken
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from properties.campaign.unit import CampaignError, Result, Work
 from properties.printed import keep_printed
 
 _GRACE = 10.0  # seconds over the time limit of a case, after which its process ends itself
+_ANSWER = 10.0  # seconds that a scheduler has for it
 _one_at_a_time = threading.Lock()  # torch's random numbers and its settings are those of the process
 
 
@@ -60,13 +61,28 @@ def dask(address: str) -> Iterator[Workers]:
     except ImportError:
         raise CampaignError("--dask needs the package distributed: pip install distributed") from None
     try:
-        client = Client(address, timeout=30, set_as_default=False)
+        client = Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise CampaignError(f"no dask scheduler answers at {address}: {error}") from None
-    with client:
-        number = sum(client.nthreads().values())
+
+    def make() -> Executor:
+        until = time.monotonic() + _ANSWER
+        while client.status == "connecting" and time.monotonic() < until:
+            time.sleep(0.1)
+        if client.status != "running":
+            raise CampaignError(f"the dask scheduler at {address} is gone; what is done is kept, and the same command goes on")
         # pure=False: a unit that is given again is new work, not a question for what became of it the last time.
-        yield Workers(lambda: client.get_executor(pure=False), max(1, number))
+        executor: Executor = client.get_executor(pure=False)
+        return executor
+
+    try:
+        number = sum(client.nthreads().values())
+        if not number:
+            raise CampaignError(f"the dask scheduler at {address} has no workers")
+        yield Workers(make, number)
+    finally:
+        with contextlib.suppress(Exception):  # it is of no use any more, and perhaps its scheduler is not there
+            client.close(timeout=_ANSWER if client.status == "running" else 0.1)
 
 
 def died(error: BaseException) -> bool:

@@ -1,0 +1,7 @@
+"""What the tests of campaigns share, for pytest; the rest is in `running.py`."""
+
+from __future__ import annotations
+
+from running import command, module, needed
+
+__all__ = ["command", "module", "needed"]
