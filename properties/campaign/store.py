@@ -40,7 +40,11 @@ class Store:
             raise CampaignError(f"{path}: there is no directory {path.parent}")
         try:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
-            self._open(about)
+            try:
+                self._open(about)
+            except BaseException:
+                self._db.close()
+                raise
         except sqlite3.DatabaseError as error:
             raise CampaignError(f"{path} is no file of a campaign, or cannot be written: {error}") from None
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from typing import Any
 
 import torch
@@ -45,6 +44,8 @@ def processes(number: int) -> Workers:
     def make() -> Executor:
         context = multiprocessing.get_context(method)
         if method == "forkserver":
+            from multiprocessing import forkserver
+
             context.set_forkserver_preload([__name__])
             with _no_interrupts():  # which it inherits, and so do those that are forked from it: Ctrl-C is for this process
                 forkserver.ensure_running()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from running import LONG, Command, here, needed, rows, until
 
-from properties.campaign import CampaignError, asked, dask, run
+from properties.campaign import CampaignError, asked, dask, engine, run
 
 distributed = needed("distributed")
 Module = Callable[[str], None]
@@ -43,6 +44,12 @@ class DiesOnce(Own):
             else:
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(x, mask)
+
+class Dies(Own):
+    def forward(self, x, mask=None):
+        if is_asked() and x.shape[1] == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x, mask)
 """
 
 
@@ -74,6 +81,26 @@ def test_a_cluster_gives_the_same_results_and_a_worker_may_die(address: str, com
     assert (tmp_path / "dead").exists()
     assert len(rows(tmp_path / "it.db")) == 8
     assert rows(tmp_path / "it.db") == expected("DiesOnce")
+
+
+def test_a_case_that_kills_every_worker_is_a_failure(module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask as configured
+
+    module(SOURCE)
+    monkeypatch.setattr(engine, "TRIES", 1)
+    with (
+        configured.config.set({"distributed.scheduler.allowed-failures": 0}),
+        cluster() as made,
+        dask(made.scheduler_address) as workers,
+    ):
+        progress = run("it.db", asked("theirs:Dies", dtypes=("float64",)), seeds=(0, 20), only="query_counts", workers=workers)
+    ((*_, cases, result),) = rows(tmp_path / "it.db")
+    assert cases == 20
+    assert progress.retries == 2
+    shown = json.loads(result)["shown"]
+    assert shown
+    assert {evidence for _, evidence in shown} == {"its process died, of SIGKILL"}
+    assert all("queries=3" in case for case, _ in shown)
 
 
 def test_a_scheduler_that_goes_ends_the_run_which_then_goes_on(module: Module, command: Command, tmp_path: Path) -> None:

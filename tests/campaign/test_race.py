@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from itertools import count
@@ -12,12 +13,14 @@ import pytest
 import torch
 from running import here, rows
 
+from faults.__main__ import main
 from faults.campaign import race, run
 from faults.campaign.race import SEEDS, Race, in_order
 from faults.campaign.summary import Summary
 from faults.campaign.survival import complete, of_all, of_fault, percentile
-from faults.catalog import find
+from faults.catalog import equivalents, find
 from faults.fault import Fault, subject_of
+from properties.__main__ import main as of_properties
 from properties.campaign.bounds import at_most
 from properties.property import Property
 from properties.runner import failure
@@ -46,10 +49,10 @@ def test_asking_every_law_on_every_case_gives_the_same_round(fault: str) -> None
     found = raced(fault)
     for seed in range(3):
         randoms = {law.name: Random(f"{seed} {law.name}") for law in laws}
-        for number in count(1):
+        number, killers = 0, []
+        while not killers:
+            number += 1
             killers = [law.name for law in laws if failure(law, subject, law.sample(randoms[law.name], subject)) is not None]
-            if killers:
-                break
         assert found[seed][0] == number
         assert set(found[seed][1]) <= set(killers)
 
@@ -92,6 +95,39 @@ def test_a_campaign_goes_on_and_is_reported(tmp_path: Path) -> None:
     text = str(summary)
     assert "3 faults on 10 seeds each" in text
     assert all(fault in text for fault in FAULTS)
+
+
+def test_the_command_runs_reports_and_merges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["campaign", "run", "it.db", *FAULTS[:2], "--seeds", "0:10", "--within", "40", "--workers", "1"]) == 0
+    assert "2 faults on 10 seeds each" in capsys.readouterr().out
+    assert main(["campaign", "report", "it.db", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["faults"][FAULTS[0]]["survived"] == 0
+    assert main(["campaign", "merge", "both.db", "it.db"]) == 0
+    assert rows(Path("both.db")) == rows(Path("it.db"))
+    assert of_properties(["campaign", "report", "it.db"]) == 2
+    assert "it.db is a campaign of faults: ask `python -m faults`" in capsys.readouterr().err
+    for arguments, message in (
+        (["it.db", "--cases", "1"], "was begun with within 40, and here it is 350"),
+        (["new.db", "--seeds", "0:5"], "seeds are done 10 at a time, so that nothing is done twice: say 0:10 instead of 0:5"),
+        (["new.db", "nobody", "--cases", "1"], "nobody"),
+        (["new.db", next(iter(equivalents())), "--cases", "1"], "is an equivalent, which nothing kills"),
+    ):
+        assert main(["campaign", "run", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_fault_that_is_not_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "in_order", lambda fault: [])
+    file = tmp_path / "it.db"
+    run(file, FAULTS[:1], seeds=(0, SEEDS), within=3, workers=here())
+    summary = Summary.of(file)
+    assert summary.survivors == {FAULTS[0]: SEEDS}
+    assert f"{FAULTS[0]} was not killed within 3 on 10 seeds" in str(summary)
+    assert "over 3" in str(summary)
 
 
 @pytest.mark.parametrize(

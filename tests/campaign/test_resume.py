@@ -8,11 +8,14 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running import Command, alive, here, rows, until
 
-from properties.campaign import asked, run
+from properties.campaign import CampaignError, asked, run
+from properties.campaign.store import Store
+from properties.campaign.unit import Unit
 
 LOGGED = """
 import os, sys, time
@@ -79,6 +82,71 @@ def test_killed_at_any_moment_it_goes_on(command: Command, module: Module, tmp_p
     command.run("run", whole, *TASK)
     assert len(rows(whole)) == UNITS
     assert rows(file) == rows(whole)
+
+
+HANGS = """
+import itertools, multiprocessing, os, signal, traceback
+from pathlib import Path
+from own import Own
+
+class Hangs(Own):
+    def forward(self, x, mask=None):
+        if "_result" in [frame.name for frame in traceback.extract_stack(limit=30)]:
+            if not multiprocessing.current_process().daemon:
+                os.kill(os.getpid(), signal.SIGKILL)
+            Path(__file__).with_name("hangs").touch()
+            sum(itertools.repeat(1))  # in C, and lets no other thread run
+        return super().forward(x, mask)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_what_hangs_in_a_process_of_its_own_ends_with_the_run_that_is_killed(
+    command: Command, module: Module, tmp_path: Path
+) -> None:
+    module(HANGS)
+    task = ("theirs:Hangs", "-d", "dtypes=float64", "--only", "every_query_counts", "--cases", "1", "--time-limit", "0.5")
+    process = command.start("run", "it.db", *task, "--workers", "1", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: (tmp_path / "hangs").exists() or process.poll() is not None, "the case that hangs")
+    process.kill()
+    until(lambda: not alive(process.pid), "all of it to end")
+
+
+class _Interrupted(dict[str, str]):
+    def items(self) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_a_file_is_begun_at_once_or_not_at_all(tmp_path: Path) -> None:
+    """Tables that do not say what they are about would be taken for those of another campaign."""
+    file = tmp_path / "it.db"
+    with pytest.raises(KeyboardInterrupt):
+        Store(file, _Interrupted())
+    with pytest.raises(CampaignError, match="is empty"):
+        Store(file)
+    with Store(file, {"kind": "test"}) as store:
+        assert store.about == {"kind": "test"}
+
+
+def test_a_reader_sees_one_state(tmp_path: Path) -> None:
+    file = tmp_path / "it.db"
+    with Store(file, {"kind": "test"}) as store:
+        store.take_subjects({"a": "A"})
+        store.add(Unit("a", "law", 0), {"cases": 1}, 0.1)
+        with Store(file) as reader:
+            store.take_subjects({"b": "B"})
+            store.add(Unit("b", "law", 0), {"cases": 1}, 0.1)
+            assert [unit.subject for unit, *_ in reader.results()] == [*reader.subjects()] == ["a"]
+        with Store(file) as reader:
+            assert [unit.subject for unit, *_ in reader.results()] == [*reader.subjects()] == ["a", "b"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_where_nothing_can_be_written_that_is_said(module: Module, tmp_path: Path) -> None:
+    module(LOGGED)
+    (tmp_path / "closed").mkdir(mode=0o555)
+    with pytest.raises(CampaignError, match="closed/it.db is no file of a campaign, or cannot be written: "):
+        run(tmp_path / "closed" / "it.db", asked("theirs:Logged", dtypes=("float64",)), cases=1, workers=here())
 
 
 @pytest.mark.parametrize("units", [1, 4, 6, 7])
