@@ -8,6 +8,7 @@ power cut can undo is the last few units, which are done again.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -39,7 +40,7 @@ class Store:
         if not path.parent.is_dir():
             raise CampaignError(f"{path}: there is no directory {path.parent}")
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
+            self._db = self._connect(reading=about is None)
             try:
                 self._open(about)
             except BaseException:
@@ -47,6 +48,13 @@ class Store:
                 raise
         except sqlite3.DatabaseError as error:
             raise CampaignError(f"{path} is no file of a campaign, or cannot be written: {error}") from None
+
+    def _connect(self, *, reading: bool) -> sqlite3.Connection:
+        # SQLite writes beside a file that it reads, to see what others do. Where it may not, nobody does anything.
+        beside = self.path.with_name(self.path.name + "-wal")
+        if reading and not os.access(self.path.parent, os.W_OK) and not beside.exists():
+            return sqlite3.connect(f"{self.path.resolve().as_uri()}?immutable=1", uri=True, isolation_level=None)
+        return sqlite3.connect(self.path, isolation_level=None, timeout=60)
 
     def _open(self, about: Mapping[str, str] | None) -> None:
         if not self._begun():

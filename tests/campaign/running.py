@@ -28,7 +28,7 @@ def needed(name: str) -> Any:
         try:
             return __import__(name)
         except ImportError as error:
-            pytest.fail(f"{error}: tox run -e campaign has what these tests need")
+            pytest.fail(f"{error}; these tests need pip install attention-faults[campaign]")
     return pytest.importorskip(name, reason=f"{name} is not there: pip install attention-faults[campaign]")
 
 

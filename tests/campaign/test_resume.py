@@ -15,6 +15,7 @@ from running import Command, alive, here, rows, until
 
 from properties.campaign import CampaignError, asked, run
 from properties.campaign.store import Store
+from properties.campaign.summary import Summary
 from properties.campaign.unit import Unit
 
 LOGGED = """
@@ -144,9 +145,18 @@ def test_a_reader_sees_one_state(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
 def test_where_nothing_can_be_written_that_is_said(module: Module, tmp_path: Path) -> None:
     module(LOGGED)
-    (tmp_path / "closed").mkdir(mode=0o555)
-    with pytest.raises(CampaignError, match="closed/it.db is no file of a campaign, or cannot be written: "):
-        run(tmp_path / "closed" / "it.db", asked("theirs:Logged", dtypes=("float64",)), cases=1, workers=here())
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    subjects = asked("theirs:Logged", dtypes=("float64",))
+    run(closed / "it.db", subjects, cases=1, only="dependence-", workers=here())
+    closed.chmod(0o555)
+    try:
+        assert Summary.of(closed / "it.db").units == 4, "it can be read all the same"
+        for name in ("it.db", "other.db"):
+            with pytest.raises(CampaignError, match=f"closed/{name} is no file of a campaign, or cannot be written: "):
+                run(closed / name, subjects, cases=1000, only="dependence-", workers=here())
+    finally:
+        closed.chmod(0o755)
 
 
 @pytest.mark.parametrize("units", [1, 4, 6, 7])
