@@ -44,7 +44,7 @@ def add_to(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    with workers_of(options) as workers, told(options.file) as tell:
+    with told(options.file) as tell, workers_of(options) as workers:
         run(
             options.file,
             options.names,

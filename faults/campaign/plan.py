@@ -39,7 +39,7 @@ def run(
         file: an SQLite database; it is made if it is not there.
         faults: their names; by default all of the catalog.
         seeds: the first, and the one behind the last; they are done in blocks of `SEEDS`. By default 0 and up.
-        cases: stop after the round of seeds in which the file has so many cases.
+        cases: stop after the round of seeds with which the file has so many cases of these.
         seconds: stop when they are over.
         within: cases of each property after which a fault has survived.
         whole_rounds: find all properties that kill at that number of cases, not only one. Takes ten times as long.

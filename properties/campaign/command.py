@@ -65,7 +65,9 @@ def add_to(commands: Any) -> None:
 def add_running(parser: argparse.ArgumentParser, block: int, round_: str) -> None:
     """Add the options of a run: how long, and by whom."""
     budget = parser.add_argument_group("budget", "one of these at least")
-    budget.add_argument("--cases", type=_whole, metavar="N", help=f"stop after {round_} in which FILE has so many cases")
+    budget.add_argument(
+        "--cases", type=_whole, metavar="N", help=f"stop after {round_} with which FILE has so many cases of these"
+    )
     budget.add_argument("--time", type=_seconds, metavar="TIME", help="stop when it is over: 90s, 30m, 8h")
     budget.add_argument(
         "--seeds", type=_range, metavar="FIRST:LAST", help=f"from this seed up to, not including, that; multiples of {block}"
@@ -88,7 +90,7 @@ def add_reading(parts: Any, read: Callable[[Path], Read], plot: Callable[[Read, 
     def merge(options: argparse.Namespace) -> int:
         with Store(options.others[0]) as first:
             about = first.about
-        with Store(options.file, about) as store:
+        with Store(options.file, about) as store, store.alone():
             for other in options.others:
                 print(f"{other}: {store.merge(other):,} units that were not in {options.file}")
         return 0
@@ -147,14 +149,14 @@ def in_words(progress: Progress) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    subjects: dict[str, Asked] = {}
-    for path in options.attention:
-        found = asked(path, as_black_box=options.black_box, **declarations(options))
-        if twice := set(found) & set(subjects):
-            raise ValueError(f"{path} has a subject that goes by the name of another: {min(twice)}")
-        subjects |= found
-    left_out = [find(name).name for name in options.leave_out]
-    with workers_of(options) as workers, told(options.file) as tell:
+    with told(options.file) as tell, workers_of(options) as workers:
+        subjects: dict[str, Asked] = {}
+        for path in options.attention:
+            found = asked(path, as_black_box=options.black_box, **declarations(options))
+            if twice := set(found) & set(subjects):
+                raise ValueError(f"{path} has a subject that goes by the name of another: {min(twice)}")
+            subjects |= found
+        left_out = [find(name).name for name in options.leave_out]
         run(
             options.file,
             subjects,
@@ -173,10 +175,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _whole(text: str) -> int:
-    number = int(text.replace("_", "").replace(",", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return number
+    digits = text.replace("_", "").replace(",", "")
+    if not digits.isdecimal() or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
+    return int(digits)
 
 
 def _range(text: str) -> tuple[int, int]:

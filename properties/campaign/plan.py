@@ -38,7 +38,7 @@ def run(
         file: an SQLite database; it is made if it is not there.
         subjects: what to ask, from `asked`.
         seeds: the first, and the one behind the last; they are done in blocks of `SEEDS`. By default 0 and up.
-        cases: stop after the round in which the file has so many.
+        cases: stop after the round with which the file has so many of these.
         seconds: stop when they are over.
         only: ask only laws whose `family-name` contains this.
         leave_out: names of laws that are not asked, by the name of the subject; they are known to fail.

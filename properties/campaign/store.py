@@ -8,9 +8,10 @@ power cut can undo is the last few units, which are done again.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,20 +40,30 @@ class Store:
         if not path.parent.is_dir():
             raise CampaignError(f"{path}: there is no directory {path.parent}")
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
-            self._open(about)
+            self._db = self._connect(reading=about is None)
+            try:
+                self._open(about)
+            except BaseException:
+                self._db.close()
+                raise
         except sqlite3.DatabaseError as error:
             raise CampaignError(f"{path} is no file of a campaign, or cannot be written: {error}") from None
 
+    def _connect(self, *, reading: bool) -> sqlite3.Connection:
+        # SQLite writes beside a file that it reads, to see what others do. Where it may not, nobody does anything.
+        beside = self.path.with_name(self.path.name + "-wal")
+        if reading and not os.access(self.path.parent, os.W_OK) and not beside.exists():
+            return sqlite3.connect(f"{self.path.resolve().as_uri()}?immutable=1", uri=True, isolation_level=None)
+        return sqlite3.connect(self.path, isolation_level=None, timeout=60)
+
     def _open(self, about: Mapping[str, str] | None) -> None:
-        if about is not None:
-            self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        if not self._db.execute("SELECT name FROM sqlite_master").fetchone():
+        if not self._begun():
             if about is None:
                 raise CampaignError(f"{self.path} is empty")
-            self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={_FORMAT}; COMMIT;")
-            self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+            self._begin(about)
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        if about is None:
+            self._db.execute("BEGIN")  # who only reads sees one state, whatever is added meanwhile
         self.about = dict(self._db.execute("SELECT name, value FROM about"))
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version != _FORMAT:
@@ -61,6 +72,20 @@ class Store:
             raise CampaignError(
                 f"{self.path} was begun with {differs}; results of both do not belong together: name another file"
             )
+
+    def _begun(self) -> bool:
+        return self._db.execute("SELECT name FROM sqlite_master").fetchone() is not None
+
+    def _begin(self, about: Mapping[str, str]) -> None:
+        """Make the tables and say what they are about, at once: a run may be killed here, too, and another one begin."""
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("BEGIN IMMEDIATE")
+        if not self._begun():
+            for table in _TABLES.split(";"):
+                self._db.execute(table)
+            self._db.execute(f"PRAGMA user_version={_FORMAT}")
+            self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        self._db.execute("COMMIT")
 
     def __enter__(self) -> Self:
         return self
@@ -73,16 +98,16 @@ class Store:
         """Let no other process do units for this file; CampaignError if one does."""
         # A lock that goes with the process, however it ends, on every system: that of another database.
         beside = self.path.with_name(self.path.name + "-lock")
-        lock = sqlite3.connect(beside, isolation_level=None, timeout=0)
-        try:
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError:
-            raise CampaignError(f"another run is adding to {self.path}") from None
-        else:
-            yield
-            beside.unlink(missing_ok=True)
-        finally:
-            lock.close()
+        with closing(sqlite3.connect(beside, isolation_level=None, timeout=0)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                raise CampaignError(f"another run is adding to {self.path}") from None
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # where a file that is open cannot be removed, it stays
+                    beside.unlink()
 
     def take_subjects(self, subjects: Mapping[str, Any]) -> None:
         """Write down what is asked; CampaignError if something else goes by the name of one."""
@@ -103,16 +128,14 @@ class Store:
     def add(self, unit: Unit, result: Result, seconds: float) -> None:
         """Keep the result of a unit."""
         text = json.dumps(result, sort_keys=True)
-        self._db.execute("INSERT INTO units VALUES (?, ?, ?, ?, ?, ?)", (*unit, result["cases"], seconds, text))
+        try:
+            self._db.execute("INSERT INTO units VALUES (?, ?, ?, ?, ?, ?)", (*unit, result["cases"], seconds, text))
+        except sqlite3.Error as error:
+            raise CampaignError(f"{self.path} cannot be written: {error}") from error
 
-    def done(self) -> set[Unit]:
-        """The units that are done."""
-        return {Unit(*row) for row in self._db.execute("SELECT subject, law, block FROM units")}
-
-    def cases(self) -> int:
-        """How many cases they took."""
-        (cases,) = self._db.execute("SELECT coalesce(sum(cases), 0) FROM units").fetchone()
-        return int(cases)
+    def done(self) -> dict[Unit, int]:
+        """The units that are done, and how many cases each took."""
+        return {Unit(*row): cases for *row, cases in self._db.execute("SELECT subject, law, block, cases FROM units")}
 
     def results(self) -> Iterator[tuple[Unit, Result, float]]:
         """Every unit in order, with its result and the seconds that it took."""
@@ -123,11 +146,22 @@ class Store:
 
     def merge(self, other: Path) -> int:
         """Take in all of another file that is not here, or nothing if the two contradict each other; return how many units."""
+        if other.exists() and other.samefile(self.path):
+            raise CampaignError(f"{other} is the file that the others are to go into")
         with Store(other) as theirs:
             if differs := _differences(self.about, theirs.about):
                 raise CampaignError(f"{other} does not belong to {self.path}: {differs}")
             subjects = theirs.subjects()
-        self._db.execute("ATTACH ? AS theirs", (str(other),))
+        try:
+            self._db.execute("ATTACH ? AS theirs", (str(other),))
+            try:
+                return self._take_in(other, subjects)
+            finally:
+                self._db.execute("DETACH theirs")
+        except sqlite3.Error as error:
+            raise CampaignError(f"{other} cannot be merged: {error}") from error
+
+    def _take_in(self, other: Path, subjects: dict[str, Any]) -> int:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             self.take_subjects(subjects)
@@ -140,14 +174,12 @@ class Store:
                     f"{other} and {self.path} both have {Unit(*twice)}, with different results: what was asked is not the same "
                     f"on both machines, or is left to chance"
                 )
-            return self._db.execute("INSERT OR IGNORE INTO units SELECT * FROM theirs.units").rowcount
+            taken = self._db.execute("INSERT OR IGNORE INTO units SELECT * FROM theirs.units").rowcount
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("COMMIT")
-            self._db.execute("DETACH theirs")
+        self._db.execute("COMMIT")
+        return taken
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

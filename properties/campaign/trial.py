@@ -9,6 +9,7 @@ from random import Random
 from properties.campaign.asked import Asked
 from properties.campaign.coverage import drawn
 from properties.campaign.unit import Alive, Result
+from properties.campaign.workers import not_longer_than
 from properties.case import Case
 from properties.conformance import find
 from properties.isolated import isolated
@@ -21,6 +22,19 @@ from properties.time_limit import Patience
 SEEDS = 20  # in a block
 SHOWN = 3  # failures of a block that are kept with their case and evidence; all are counted
 LEFT_TO_CHANCE = "; it does not fail every time: it is left to chance"
+_LOST = "out of patience"
+
+
+def _evidence(law: Property, subject: Subject, case: Case, patience: Patience) -> str | None:
+    """What is wrong on this case, if anything is."""
+    try:
+        found = judge(law, subject, case, patience)
+        if found is None:
+            return None
+        again = found.hung or judge(law, subject, case, patience)
+    except SystemExit as error:
+        return f"it raised SystemExit: {error}"
+    return found.evidence if again else found.evidence + LEFT_TO_CHANCE
 
 
 @dataclass(frozen=True)
@@ -37,24 +51,29 @@ class Trial:
 
         def ask(case: Case) -> str | None:
             alive(2 * patience.seconds)
-            found = judge(law, subject, case, patience)
-            if found is None:
-                return None
-            again = found.hung or judge(law, subject, case, patience)
-            return found.evidence if again else found.evidence + LEFT_TO_CHANCE
+            return _evidence(law, subject, case, patience)
 
         return self._result(law, subject, ask)
 
     def in_a_child(self) -> Result:
         law, subject, patience = find(self.law), self.asked.subject(), Patience(self.time_limit)
 
-        def ask(case: Case) -> str | None:
-            def run(law: Property, tell: Callable[[Case], None]) -> Finding:
-                tell(case)
-                found = judge(law, subject, case, patience)
-                return Finding(law, FAILED if found else HELD, evidence=found.evidence if found else "")
+        def run(law: Property, tell: Callable[[Case], None]) -> Finding:
+            not_longer_than(2 * patience.seconds)  # should there be nobody left who could stop it
+            (case,) = cases
+            tell(case)
+            before = patience.seconds
+            evidence = _evidence(law, subject, case, patience)
+            status = HELD if evidence is None else FAILED
+            return Finding(law, status, evidence=evidence or "", reason=_LOST if patience.seconds < before else "")
 
+        cases: list[Case] = []
+
+        def ask(case: Case) -> str | None:
+            cases[:] = [case]
             (finding,) = isolated(run, [law], subject, patience)
+            if finding.reason == _LOST:
+                patience.lose()  # the child did, but its patience was its own
             return finding.evidence or None
 
         return self._result(law, subject, ask)

@@ -23,6 +23,7 @@ from properties.campaign.unit import CampaignError, Result, Work
 from properties.printed import keep_printed
 
 _GRACE = 10.0  # seconds over the time limit of a case, after which its process ends itself
+_ANSWER = 10.0  # seconds that a scheduler has for it
 _one_at_a_time = threading.Lock()  # torch's random numbers and its settings are those of the process
 
 
@@ -43,7 +44,11 @@ def processes(number: int) -> Workers:
     def make() -> Executor:
         context = multiprocessing.get_context(method)
         if method == "forkserver":
+            from multiprocessing import forkserver
+
             context.set_forkserver_preload([__name__])
+            with _no_interrupts():  # which it inherits, and so do those that are forked from it: Ctrl-C is for this process
+                forkserver.ensure_running()
         return ProcessPoolExecutor(number, context, initializer=_begin)
 
     return Workers(make, number)
@@ -57,19 +62,50 @@ def dask(address: str) -> Iterator[Workers]:
     except ImportError:
         raise CampaignError("--dask needs the package distributed: pip install distributed") from None
     try:
-        client = Client(address, timeout=30, set_as_default=False)
+        client = Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise CampaignError(f"no dask scheduler answers at {address}: {error}") from None
-    with client:
-        number = sum(client.nthreads().values())
+
+    def make() -> Executor:
+        until = time.monotonic() + _ANSWER
+        while client.status == "connecting" and time.monotonic() < until:
+            time.sleep(0.1)
+        if client.status != "running":
+            raise CampaignError(f"the dask scheduler at {address} is gone; what is done is kept, and the same command goes on")
         # pure=False: a unit that is given again is new work, not a question for what became of it the last time.
-        yield Workers(lambda: client.get_executor(pure=False), max(1, number))
+        executor: Executor = client.get_executor(pure=False)
+        return executor
+
+    try:
+        number = sum(client.nthreads().values())
+        if not number:
+            raise CampaignError(f"the dask scheduler at {address} has no workers")
+        yield Workers(make, number)
+    finally:
+        with contextlib.suppress(Exception):  # it is of no use any more, and perhaps its scheduler is not there
+            client.close(timeout=_ANSWER if client.status == "running" else 0.1)
 
 
 def died(error: BaseException) -> bool:
     """Is it not the work that failed, but whoever did it?"""
     # dask's KilledWorker: so many workers died of it that dask gives up. By its name, since dask need not be there.
-    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
+    return broken(error) or type(error).__name__ == "KilledWorker"
+
+
+def broken(error: BaseException) -> bool:
+    """Is the executor lost with it?"""
+    return isinstance(error, BrokenExecutor | CancelledError)
+
+
+def end(executor: Executor, *, at_once: bool) -> None:
+    """Let the executor go: what it has not begun, it need not do; if it is to end at once, what it has begun neither."""
+    ours = list((getattr(executor, "_processes", None) or {}).values()) if at_once else []
+    try:
+        executor.shutdown(wait=False, cancel_futures=True)
+    except TypeError:  # dask's has no such argument; it cancels them
+        executor.shutdown(wait=False)
+    for process in ours:  # as its terminate_workers does, from Python 3.14 on
+        process.terminate()
 
 
 def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float, str]:
@@ -80,7 +116,7 @@ def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float, str]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(keep_printed())
             stack.callback(faulthandler.cancel_dump_traceback_later)
-            result = work(_not_longer_than if home != here() else lambda seconds: None)
+            result = work(not_longer_than if home != here() else lambda seconds: None)
         return result, time.perf_counter() - start, versions()
 
 
@@ -94,7 +130,20 @@ def versions() -> str:
     return f"Python {platform.python_version()}, torch {torch.__version__}"
 
 
-def _not_longer_than(seconds: float) -> None:
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Let Ctrl-C wait, for this thread and for all that it starts meanwhile."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def not_longer_than(seconds: float) -> None:
     """End this process if that is not called again in time: even compiled code that never returns is then a death like others."""
     faulthandler.dump_traceback_later(seconds + _GRACE, exit=True, file=sys.__stderr__ or sys.stderr)
 

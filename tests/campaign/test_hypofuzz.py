@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hypothesis.database import DirectoryBasedExampleDatabase
+from running import needed
 
 from properties import PROPERTIES, of_class
 
 sys.path.append(str(Path(__file__).parents[1]))
 from own import Own  # noqa: E402
 
+needed("hypofuzz")
 ROOT = Path(__file__).parents[2]
 LIMIT = 180  # seconds to wait for what takes five
 INPUTS = 200  # that the right one is to get past: those of the first two laws that HypoFuzz goes to
@@ -101,10 +103,7 @@ def failed(folder: Path) -> set[str]:
     }
 
 
-def test_every_law_is_a_target_a_broken_one_is_caught_and_pytest_replays_it(
-    tmp_path: Path, needed: Callable[[str], None]
-) -> None:
-    needed("hypofuzz")
+def test_every_law_is_a_target_a_broken_one_is_caught_and_pytest_replays_it(tmp_path: Path) -> None:
     folder = project(tmp_path)
     applicable = sum(law.not_applicable(of_class(Own)) is None for law in PROPERTIES)
     targets = f"using 1 process to fuzz {applicable} tests (skipped {len(PROPERTIES) - applicable} tests)"

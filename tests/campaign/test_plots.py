@@ -6,10 +6,9 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
+from running import needed
 
 from faults.campaign.plan import about as about_faults
 from faults.campaign.race import SEEDS
@@ -17,12 +16,8 @@ from properties.campaign.plan import about as about_properties
 from properties.campaign.store import Store
 from properties.campaign.unit import Unit
 
+needed("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(autouse=True)
-def matplotlib(needed: Callable[[str], None]) -> None:
-    needed("matplotlib")
 
 
 def test_survival_shows_every_fault_and_the_published_figures(tmp_path: Path) -> None:
