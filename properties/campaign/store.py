@@ -51,7 +51,7 @@ class Store:
 
     def _connect(self, *, reading: bool) -> sqlite3.Connection:
         # SQLite writes beside a file that it reads, to see what others do. Where it may not, nobody does anything.
-        beside = self.path.with_name(self.path.name + "-wal")
+        beside = Path(f"{self.path}-wal")
         if reading and not os.access(self.path.parent, os.W_OK) and not beside.exists():
             return sqlite3.connect(f"{self.path.resolve().as_uri()}?immutable=1", uri=True, isolation_level=None)
         return sqlite3.connect(self.path, isolation_level=None, timeout=60)
@@ -97,7 +97,7 @@ class Store:
     def alone(self) -> Iterator[None]:
         """Let no other process do units for this file; CampaignError if one does."""
         # A lock that goes with the process, however it ends, on every system: that of another database.
-        beside = self.path.with_name(self.path.name + "-lock")
+        beside = Path(f"{self.path}-lock")
         with closing(sqlite3.connect(beside, isolation_level=None, timeout=0)) as lock:
             try:
                 lock.execute("BEGIN EXCLUSIVE")

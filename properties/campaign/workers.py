@@ -44,12 +44,17 @@ def processes(number: int) -> Workers:
     def make() -> Executor:
         context = multiprocessing.get_context(method)
         if method == "forkserver":
-            from multiprocessing import forkserver
+            from multiprocessing import forkserver, resource_tracker
 
+            resource_tracker.ensure_running()  # which the server starts, too, and which lets interrupts through again
             context.set_forkserver_preload([__name__])
             with _no_interrupts():  # which it inherits, and so do those that are forked from it: Ctrl-C is for this process
                 forkserver.ensure_running()
-        return ProcessPoolExecutor(number, context, initializer=_begin)
+        pool = ProcessPoolExecutor(number, context, initializer=_begin)
+        with _no_interrupts():  # one that is left half started complains
+            for _ in range(number):  # they are started when there is work
+                pool.submit(here)
+        return pool
 
     return Workers(make, number)
 
