@@ -15,7 +15,6 @@ from faults.campaign.survival import Curve, complete, of_all, percentile
 from faults.coverage import smallest_set
 from properties.campaign.store import Store
 from properties.campaign.told import columns, count, duration
-from properties.campaign.unit import CampaignError
 from properties.laws import PROPERTIES
 
 # Killed mutants in 40 Python projects by the number of inputs that their property tests were given: published for such tests in
@@ -39,11 +38,7 @@ class Summary:
     @classmethod
     def of(cls, file: Path) -> Summary:
         """Read it; the run may be going on."""
-        with Store(file) as store:
-            if store.about.get("kind") != KIND:
-                raise CampaignError(
-                    f"{file} is a campaign of {store.about.get('kind')}: ask `python -m {store.about.get('kind')}`"
-                )
+        with Store.read(file, KIND) as store:
             made = cls(file, store.about, 0, 0, 0.0, {}, {})
             for unit, result, seconds in store.results():
                 made.units, made.cases, made.seconds = made.units + 1, made.cases + result["cases"], made.seconds + seconds

@@ -87,6 +87,15 @@ class Store:
             self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
         self._db.execute("COMMIT")
 
+    @classmethod
+    def read(cls, path: Path, kind: str) -> Self:
+        """Open a file of this kind for reading; CampaignError if it is another."""
+        store = cls(path)
+        if (its := store.about.get("kind")) != kind:
+            store._db.close()
+            raise CampaignError(f"{path} is a campaign of {its}: ask `python -m {its} campaign report {path}`")
+        return store
+
     def __enter__(self) -> Self:
         return self
 

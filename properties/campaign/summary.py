@@ -14,7 +14,6 @@ from properties.campaign.coverage import expected
 from properties.campaign.plan import KIND
 from properties.campaign.store import Store
 from properties.campaign.told import columns, count, duration
-from properties.campaign.unit import CampaignError
 from properties.case import DTYPES
 
 SLOWEST = 5  # laws that are named
@@ -55,11 +54,7 @@ class Summary:
     @classmethod
     def of(cls, file: Path) -> Summary:
         """Read it; the run may be going on."""
-        with Store(file) as store:
-            if store.about.get("kind") != KIND:
-                raise CampaignError(
-                    f"{file} is a campaign of {store.about.get('kind')}: ask `python -m {store.about.get('kind')}`"
-                )
+        with Store.read(file, KIND) as store:
             asked = store.subjects()
             made = cls(file, store.about, 0, Tally(), asked, {name: Tally() for name in asked}, {}, {}, Counter())
             for unit, result, seconds in store.results():
