@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from faults.campaign import race
 from faults.campaign.race import SEEDS, Race
 from faults.catalog import catalog, equivalents, find
 from faults.fault import name_of
 from properties.campaign import Progress, Workers, processes
-from properties.campaign.asked import sources
 from properties.campaign.engine import Budget, carry_out
 from properties.campaign.store import Store
 from properties.campaign.unit import Job, Unit, blocks, rounds_of
-from properties.campaign.workers import versions
 
 KIND = "faults"
 WITHIN = 350  # rounds: as many inputs as the published figures for other property tests go up to
@@ -51,7 +50,7 @@ def run(
     budget = Budget.of(seeds, cases, seconds)
     if within < 1:
         raise ValueError(f"within must be at least 1, got {within!r}")
-    chosen = [name_of(find(name)) for name in faults] or list(catalog())
+    chosen = list(dict.fromkeys(name_of(find(name)) for name in faults)) or list(catalog())
     if right := [name for name in chosen if name in equivalents()]:
         raise ValueError(f"{', '.join(right)} is an equivalent, which nothing kills")
     which = None if seeds is None else blocks(*seeds, SEEDS)
@@ -64,12 +63,5 @@ def run(
 
 
 def about(within: int, whole_rounds: bool) -> dict[str, str]:
-    """What results of this campaign depend on."""
-    return {
-        "kind": KIND,
-        "versions": versions(),
-        "laws": sources("properties", "properties.laws"),
-        "catalog": sources("attn", "faults"),
-        "within": str(within),
-        "whole rounds": str(whole_rounds),
-    }
+    """What a file of such a campaign is about."""
+    return {"kind": KIND, **race.about(), "within": str(within), "whole rounds": str(whole_rounds)}

@@ -6,12 +6,15 @@ which some property fails.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from faults.catalog import find
 from faults.fault import Fault, subject_of
 from faults.killers import known_killers, telling_first
+from properties.campaign import trial
+from properties.campaign.asked import sources
+from properties.campaign.told import differences
 from properties.campaign.unit import Alive, Result
 from properties.laws import PROPERTIES
 from properties.property import Property
@@ -19,6 +22,11 @@ from properties.runner import failure
 from properties.time_limit import TIME_LIMIT
 
 SEEDS = 10  # in a block
+
+
+def about() -> dict[str, str]:
+    """What every result depends on."""
+    return {**trial.about(), "catalog": sources("attn", "faults")}
 
 
 @dataclass(frozen=True)
@@ -29,12 +37,16 @@ class Race:
     block: int
     within: int  # rounds, after which the fault has survived
     whole: bool  # ask the last round of every property, and not only up to the first that fails
+    about: dict[str, str] = field(default_factory=about)
 
     def __call__(self, alive: Alive) -> Result:
         fault = find(self.fault)
         laws = in_order(fault)
         races = [self._race(fault, laws, seed, alive) for seed in range(self.block * SEEDS, (self.block + 1) * SEEDS)]
         return {"cases": sum(cases for *_, cases in races), "seeds": [[number, killers] for number, killers, _ in races]}
+
+    def differs(self) -> str:
+        return differences(about(), self.about)
 
     def in_a_child(self) -> Result:
         raise RuntimeError(f"workers die of {self.fault}, which no fault of the catalog should do")

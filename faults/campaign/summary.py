@@ -36,10 +36,10 @@ class Summary:
     killers: dict[str, dict[int, list[str]]]  # and the properties that were seen to kill there
 
     @classmethod
-    def of(cls, file: Path) -> Summary:
+    def of(cls, file: str | Path) -> Summary:
         """Read it; the run may be going on."""
-        with Store.read(file, KIND) as store:
-            made = cls(file, store.about, 0, 0, 0.0, {}, {})
+        with Store.read(Path(file), KIND) as store:
+            made = cls(Path(file), store.about, 0, 0, 0.0, {}, {})
             for unit, result, seconds in store.results():
                 made.units, made.cases, made.seconds = made.units + 1, made.cases + result["cases"], made.seconds + seconds
                 for seed, (number, killers) in enumerate(result["seeds"], unit.block * SEEDS):
@@ -129,15 +129,23 @@ class Summary:
         return "\n\n".join(part for part in ("\n".join(lines) for lines in self._parts()) if part)
 
     def _parts(self) -> Iterable[list[str]]:
-        seeds = len(next(iter(self.shared.values()), []))
+        tried = sorted({len(of) for of in self.rounds.values()}) or [0]
         yield [
-            f"{self.file}: {count(len(self.rounds), 'fault')} on {count(seeds, 'seed')} each; {self.cases:,} cases in "
-            f"{count(self.units, 'unit')}, {duration(self.seconds)} of work",
+            f"{self.file}: {count(len(self.rounds), 'fault')} on {' to '.join(map(str, dict.fromkeys((tried[0], tried[-1]))))} "
+            f"seeds; {self.cases:,} cases in {count(self.units, 'unit')}, {duration(self.seconds)} of work",
             *([] if self.rounds else ["nothing was tried yet"]),
             *(f"{name} was not killed within {self.within} on {count(n, 'seed')}" for name, n in self.survivors.items()),
         ]
         if self.curve:
-            yield ["killed, by cases of each property", *self._killed(self.curve)]
+            seeds = len(next(iter(self.shared.values())))
+            yield [
+                f"killed, by cases of each property, on the {count(seeds, 'seed')} that all faults were tried on",
+                *self._killed(self.curve),
+                "  the band: of these faults on other seeds. published: mutants of 40 Python projects, by inputs of their own",
+                "  property tests. There an input is one of one test; here a case is one of every property.",
+            ]
+        elif self.rounds:
+            yield ["no curve: there is no seed yet that all faults were tried on"]
         if self.rounds:
             yield [
                 "cases of each property to the first kill" + (", those that take longest" if len(self.rounds) > LONGEST else ""),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CONFIDENCE = 0.95
+from properties.campaign.bounds import CONFIDENCE, at_most
+
 RESAMPLED = 2000
 
 Rounds = Sequence[int | None]  # of each seed, the number of cases of the first kill; None: more than were tried
@@ -42,8 +43,11 @@ def of_all(rounds: Sequence[Rounds], within: int) -> Curve:
     """The curve of a fault drawn at random from these, all on the same seeds.
 
     On one seed all faults meet the same cases, so it is seeds that are resampled (Efron's bootstrap), with all that happened on
-    them: the band is as wide as 95 % of the resampled curves stay around the measured one.
+    them: the band is as wide as 95 % of the resampled curves stay around the measured one. It is not narrower than what has never
+    happened on so many seeds may still happen. Of one fault alone it is the band above.
     """
+    if len(rounds) == 1:
+        return of_fault(rounds[0], within)
     by_seed = _survivors(rounds, within).mean(1)  # [within + 1, seeds]
     seeds = by_seed.shape[1]
     share = by_seed.mean(1)
@@ -51,7 +55,7 @@ def of_all(rounds: Sequence[Rounds], within: int) -> Curve:
     drawn = torch.randint(seeds, (RESAMPLED, seeds), generator=random)
     times = torch.zeros(RESAMPLED, seeds).scatter_add_(1, drawn, torch.ones(RESAMPLED, seeds))
     off = (by_seed.float() @ times.T / seeds - share.float()[:, None]).abs().amax(0)
-    return _curve(share, float(off.quantile(CONFIDENCE)))
+    return _curve(share, max(float(off.quantile(CONFIDENCE)), at_most(0, seeds)))
 
 
 def percentile(rounds: Rounds, share: float) -> int | None:

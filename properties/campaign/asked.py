@@ -6,14 +6,20 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from properties.campaign.unit import CampaignError
+from properties.campaign.workers import end, processes
+from properties.laws import PROPERTIES
 from properties.loading import load
 from properties.printed import keep_printed
 from properties.subject import Subject
 from properties.wrap import as_subject, black_box
+
+_ANSWER = 120.0  # seconds for all that a name stands for, importing it among them
 
 Declared = tuple[tuple[str, Any], ...]
 
@@ -28,6 +34,8 @@ class Asked:
     dtype: str
     declared: Declared = ()
     as_black_box: bool = False
+    laws: tuple[str, ...] = field(default=(), compare=False, repr=False)  # those that apply
+    source: str = field(default="", compare=False)  # the digest of the file that it stands in
 
     def subject(self) -> Subject:
         """The subject; made once in a process."""
@@ -42,7 +50,7 @@ class Asked:
             "dtype": self.dtype,
             "declared": [f"{name}={value!r}" for name, value in self.declared],
             "black box": self.as_black_box,
-            "source": digest(_source(self.path)),
+            "source": self.source,
         }
 
 
@@ -58,8 +66,30 @@ def asked(path: str, *, as_black_box: bool = False, **declared: Any) -> dict[str
             name = f"{subject.name} in {dtype}"
             if name in found:
                 raise ValueError(f"{path} has two subjects that are called {subject.name}: results go by name")
-            found[name] = Asked(name, path, number, dtype, fixed, as_black_box)
+            one = Asked(name, path, number, dtype, fixed, as_black_box)
+            laws = tuple(law.name for law in PROPERTIES if not law.not_applicable(one.subject()))
+            found[name] = replace(one, laws=laws, source=source_of(path))
     return found
+
+
+def asked_apart(path: str, *, as_black_box: bool = False, **declared: Any) -> dict[str, Asked]:
+    """Do the same in a process of its own; CampaignError if that dies of it, or hears nothing."""
+    pool = processes(1).make()
+    try:
+        return pool.submit(_asked, path, as_black_box, declared).result(timeout=_ANSWER)
+    except TimeoutError:
+        raise CampaignError(f"{path} has not answered within {_ANSWER:g} seconds when asked what it supports") from None
+    except BrokenExecutor:
+        raise CampaignError(f"{path} ended the process in which it was asked what it supports") from None
+    finally:
+        end(pool, at_once=True)
+
+
+def _asked(path: str, as_black_box: bool, declared: dict[str, Any]) -> dict[str, Asked]:
+    try:
+        return asked(path, as_black_box=as_black_box, **declared)
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise CampaignError(f"{path} raised {type(error).__name__} when asked what it supports") from error
 
 
 @functools.cache
@@ -93,11 +123,14 @@ def digest(*files: Path) -> str:
     return contents.hexdigest()[:12]
 
 
-def _source(path: str) -> Path:
-    """The file in which `module:name` stands."""
-    return Path(sys.modules[path.partition(":")[0]].__file__ or "")
+@functools.cache
+def source_of(path: str) -> str:
+    """The digest of the file in which `module:name` stands, which is imported; "" if it stands in none."""
+    file = getattr(sys.modules[path.partition(":")[0]], "__file__", None)
+    return digest(Path(file)) if file else ""
 
 
+@functools.cache
 def sources(*packages: str) -> str:
     """The same of all that stands in these packages, but not in packages within."""
     folders = [Path(sys.modules[name].__file__ or "").parent for name in packages]

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from properties.campaign.asked import Asked, asked
+from properties.campaign.asked import Asked, asked_apart
 from properties.campaign.engine import Progress
 from properties.campaign.plan import run
 from properties.campaign.plots import plot
@@ -21,6 +22,7 @@ from properties.campaign.store import Store
 from properties.campaign.summary import Summary
 from properties.campaign.told import duration
 from properties.campaign.trial import SEEDS
+from properties.campaign.unit import CampaignError
 from properties.campaign.workers import Workers, dask, processes
 from properties.conformance import find
 from properties.loading import add_declarations, declarations
@@ -83,16 +85,25 @@ def add_reading(parts: Any, read: Callable[[Path], Read], plot: Callable[[Read, 
     def report(options: argparse.Namespace) -> int:
         found = read(options.file)
         print(json.dumps(found.as_dict(), indent=1) if options.json else found)
-        for file in plot(found, options.plots) if options.plots else ():
-            print(f"{file} written", file=sys.stderr)
+        try:
+            for file in plot(found, options.plots) if options.plots else ():
+                print(f"{file} written", file=sys.stderr)
+        except OSError as error:
+            raise CampaignError(f"--plots: nothing can be written into {options.plots}: {error}") from error
         return 0
 
     def merge(options: argparse.Namespace) -> int:
         with Store(options.others[0]) as first:
             about = first.about
-        with Store(options.file, about) as store, store.alone():
-            for other in options.others:
-                print(f"{other}: {store.merge(other):,} units that were not in {options.file}")
+        begun = options.file.exists()
+        try:
+            with Store(options.file, about) as store, store.alone():
+                for other, units in zip(options.others, store.merge(options.others), strict=True):
+                    print(f"{other}: {units:,} units that were not in {options.file}")
+        except CampaignError:
+            if not begun:
+                options.file.unlink(missing_ok=True)
+            raise
         return 0
 
     reporting = parts.add_parser("report", help="what was found so far, while a run goes on as well")
@@ -120,6 +131,7 @@ def workers_of(options: argparse.Namespace) -> Iterator[Workers]:
 def told(file: Path) -> Iterator[Tell]:
     """Say how far a run is: one line that changes on a terminal, a line a minute in a log; and how to go on if it is stopped."""
     terminal, last = sys.stderr.isatty(), time.monotonic() - EVERY
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is handed out is to be taken back then, too
 
     def tell(progress: Progress) -> None:
         nonlocal last
@@ -134,6 +146,7 @@ def told(file: Path) -> Iterator[Tell]:
         print(f"\nstopped; what is done is in {file}, and the same command goes on", file=sys.stderr)
         raise SystemExit(130) from None
     finally:
+        signal.signal(signal.SIGTERM, before)
         if terminal:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
@@ -152,7 +165,7 @@ def _run(options: argparse.Namespace) -> int:
     with told(options.file) as tell, workers_of(options) as workers:
         subjects: dict[str, Asked] = {}
         for path in options.attention:
-            found = asked(path, as_black_box=options.black_box, **declarations(options))
+            found = asked_apart(path, as_black_box=options.black_box, **declarations(options))
             if twice := set(found) & set(subjects):
                 raise ValueError(f"{path} has a subject that goes by the name of another: {min(twice)}")
             subjects |= found
@@ -189,7 +202,8 @@ def _range(text: str) -> tuple[int, int]:
 
 
 def _seconds(text: str) -> float:
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?", text)
-    if not parts or float(parts[1]) == 0:
-        raise argparse.ArgumentTypeError(f"must be a time like 90s, 30m or 8h, got {text!r}")
-    return float(parts[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[parts[2] or "s"]
+    parts = re.findall(r"(\d+(?:\.\d+)?)(s|m|h|d)", text)
+    seconds = sum(float(number) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit] for number, unit in parts)
+    if "".join(map("".join, parts)) != text or not seconds:
+        raise argparse.ArgumentTypeError(f"must be a time like 90s, 30m or 1h30m, got {text!r}")
+    return seconds

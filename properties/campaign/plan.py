@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from properties.campaign.asked import Asked, sources
+from properties.campaign import trial
+from properties.campaign.asked import Asked
 from properties.campaign.engine import Budget, Progress, carry_out
 from properties.campaign.store import Store
 from properties.campaign.trial import SEEDS, Trial
 from properties.campaign.unit import Job, Unit, blocks, rounds_of
-from properties.campaign.workers import Workers, processes, versions
-from properties.laws import PROPERTIES
+from properties.campaign.workers import Workers, processes
+from properties.conformance import find
 from properties.time_limit import TIME_LIMIT, Patience
 
 KIND = "properties"
@@ -64,18 +66,17 @@ def run(
 
 
 def about() -> dict[str, str]:
-    """What results of this campaign depend on, besides the subjects."""
-    return {"kind": KIND, "versions": versions(), "laws": sources("properties", "properties.laws")}
+    """What a file of such a campaign is about, besides its subjects."""
+    return {"kind": KIND, **trial.about()}
 
 
 def _pairs(subjects: Mapping[str, Asked], only: str, leave_out: Mapping[str, Iterable[str]]) -> list[tuple[Asked, str]]:
     pairs = []
     for name, asked in subjects.items():
-        subject, known = asked.subject(), set(leave_out.get(name, ()))
-        laws = [law for law in PROPERTIES if only in law.full_name and law.name not in known]
+        known, without = set(leave_out.get(name, ())), replace(asked, laws=())
+        laws = [law for law in map(find, asked.laws) if only in law.full_name and law.name not in known]
         # The slow ones first: the end of a round should not be one worker at a long unit, and the others at none.
-        laws.sort(key=lambda law: not law.slow)
-        pairs += [(asked, law.name) for law in laws if not law.not_applicable(subject)]
+        pairs += [(without, law.name) for law in sorted(laws, key=lambda law: not law.slow)]
     if not pairs:
         raise ValueError(f"no law applies{f' whose name has {only!r} in it' if only else ''}")
     return pairs

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from properties.campaign.told import differences
 from properties.campaign.unit import CampaignError, Result, Unit
 
 _TABLES = """
@@ -68,7 +69,7 @@ class Store:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version != _FORMAT:
             raise CampaignError(f"{self.path} has format {version}, and this is written for format {_FORMAT}")
-        if about is not None and (differs := _differences(self.about, about)):
+        if about is not None and (differs := differences(self.about, about)):
             raise CampaignError(
                 f"{self.path} was begun with {differs}; results of both do not belong together: name another file"
             )
@@ -124,7 +125,7 @@ class Store:
         for name, what in subjects.items():
             if name in known and known[name] != what:
                 raise CampaignError(
-                    f"{self.path}: {name} is not what it was at the beginning: {_differences(known[name], what)}; results of "
+                    f"{self.path}: {name} was begun with {differences(known[name], what)}; results of "
                     f"both do not belong together: name another file"
                 )
         rows = [(name, json.dumps(what)) for name, what in subjects.items()]
@@ -153,48 +154,50 @@ class Store:
         ):
             yield Unit(subject, law, block), json.loads(result), seconds
 
-    def merge(self, other: Path) -> int:
-        """Take in all of another file that is not here, or nothing if the two contradict each other; return how many units."""
+    def merge(self, others: Sequence[Path]) -> list[int]:
+        """Take in what the others have and this one has not, or nothing at all if two contradict each other; count units."""
+        columns = "subject, law, block, cases, seconds, result"
+        try:
+            self._db.execute(f"CREATE TEMP TABLE theirs AS SELECT 0 AS number, {columns} FROM units WHERE false")
+            subjects = [self._fetch(number, other) for number, other in enumerate(others)]
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                for of_one in subjects:
+                    self.take_subjects(of_one)
+                both = f"SELECT {columns} FROM units UNION ALL SELECT {columns} FROM theirs"
+                twice = self._db.execute(
+                    f"SELECT subject, law, block FROM ({both}) GROUP BY subject, law, block HAVING count(DISTINCT result) > 1"
+                ).fetchone()
+                if twice:
+                    raise CampaignError(
+                        f"{Unit(*twice)} is there more than once, with different results: what was asked is not the same "
+                        f"everywhere, or is left to chance"
+                    )
+                insert = f"INSERT OR IGNORE INTO units SELECT {columns} FROM theirs WHERE number = ?"
+                taken = [self._db.execute(insert, (number,)).rowcount for number, _ in enumerate(others)]
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+            self._db.execute("DROP TABLE theirs")
+            return taken
+        except sqlite3.Error as error:
+            raise CampaignError(f"{self.path}: nothing can be merged: {error}") from error
+
+    def _fetch(self, number: int, other: Path) -> dict[str, Any]:
+        """Copy the units of another file to where they can be looked at; return its subjects."""
         if other.exists() and other.samefile(self.path):
             raise CampaignError(f"{other} is the file that the others are to go into")
-        with Store(other) as theirs:
-            if differs := _differences(self.about, theirs.about):
-                raise CampaignError(f"{other} does not belong to {self.path}: {differs}")
+        with Store.read(other, self.about["kind"]) as theirs:
+            if differs := differences(theirs.about, self.about):
+                raise CampaignError(f"{other} does not fit the others: it has {differs}")
             subjects = theirs.subjects()
         try:
-            self._db.execute("ATTACH ? AS theirs", (str(other),))
+            self._db.execute("ATTACH ? AS other", (str(other),))
             try:
-                return self._take_in(other, subjects)
+                self._db.execute("INSERT INTO theirs SELECT ?, * FROM other.units", (number,))
             finally:
-                self._db.execute("DETACH theirs")
+                self._db.execute("DETACH other")
         except sqlite3.Error as error:
-            raise CampaignError(f"{other} cannot be merged: {error}") from error
-
-    def _take_in(self, other: Path, subjects: dict[str, Any]) -> int:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            self.take_subjects(subjects)
-            twice = self._db.execute(
-                "SELECT subject, law, block FROM units JOIN theirs.units AS other USING (subject, law, block) "
-                "WHERE units.result != other.result"
-            ).fetchone()
-            if twice:
-                raise CampaignError(
-                    f"{other} and {self.path} both have {Unit(*twice)}, with different results: what was asked is not the same "
-                    f"on both machines, or is left to chance"
-                )
-            taken = self._db.execute("INSERT OR IGNORE INTO units SELECT * FROM theirs.units").rowcount
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-        return taken
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs, in words; "" if nothing does."""
-    return "; ".join(
-        f"{name} {before.get(name)}, and here it is {now.get(name)}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    )
+            raise CampaignError(f"{other} cannot be read: {error}") from error
+        return subjects

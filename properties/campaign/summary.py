@@ -44,6 +44,7 @@ class Summary:
     file: Path
     about: dict[str, str]
     units: int
+    inputs: int  # cases that are not the same but for the dtype, each of one law and one attention
     whole: Tally
     asked: dict[str, dict[str, Any]]  # what goes by the names of the subjects
     subjects: dict[str, Tally]
@@ -52,13 +53,16 @@ class Summary:
     drawn: Counter[str]
 
     @classmethod
-    def of(cls, file: Path) -> Summary:
+    def of(cls, file: str | Path) -> Summary:
         """Read it; the run may be going on."""
-        with Store.read(file, KIND) as store:
+        with Store.read(Path(file), KIND) as store:
             asked = store.subjects()
-            made = cls(file, store.about, 0, Tally(), asked, {name: Tally() for name in asked}, {}, {}, Counter())
+            inputs: dict[tuple[str, str, int], int] = {}
+            made = cls(Path(file), store.about, 0, 0, Tally(), asked, {name: Tally() for name in asked}, {}, {}, Counter())
             for unit, result, seconds in store.results():
                 made.units += 1
+                same = _without_dtype(unit.subject), unit.law, unit.block  # on one seed all dtypes are asked the same case
+                inputs[same] = max(inputs.get(same, 0), result["cases"])
                 for tally in (made.whole, made.subjects[unit.subject], made.laws.setdefault(unit.law, Tally())):
                     tally.add(result, seconds)
                 if result["failures"]:
@@ -68,6 +72,7 @@ class Summary:
             for unit, result, seconds in store.results() if made.failing else ():
                 if (unit.subject, unit.law) in made.failing:
                     made.failing[unit.subject, unit.law].add(result, seconds)
+        made.inputs = sum(inputs.values())
         return made
 
     @property
@@ -77,8 +82,8 @@ class Summary:
 
     @property
     def bound(self) -> float | None:
-        """The upper bound of the rate of failures, at 95 % confidence."""
-        return at_most(self.whole.failures, self.whole.cases) if self.whole.cases else None
+        """The upper bound of the share of inputs that fail in some dtype, at 95 % confidence."""
+        return at_most(min(self.whole.failures, self.inputs), self.inputs) if self.inputs else None
 
     def came_up(self) -> list[tuple[str, int]]:
         """What was drawn, and how often: in the order of `expected`, and behind it what only some subjects have."""
@@ -92,6 +97,7 @@ class Summary:
             **self.about,
             "units": self.units,
             "cases": self.whole.cases,
+            "inputs": self.inputs,
             "failures": self.whole.failures,
             "at_most": self.bound,
             "confidence": CONFIDENCE,
@@ -111,8 +117,9 @@ class Summary:
 
     def _parts(self) -> Iterable[list[str]]:
         yield [
-            f"{self.file}: {count(len(self.subjects), 'subject')}, a dtype each; {count(len(self.laws), 'law')}; "
-            f"{self.whole.cases:,} cases in {count(self.units, 'unit')}, {duration(self.whole.seconds)} of work",
+            f"{self.file}: {count(len(set(map(_without_dtype, self.subjects))), 'subject')} in up to "
+            f"{count(len(DTYPES), 'dtype')}, {count(len(self.laws), 'law')}; {self.whole.cases:,} cases in "
+            f"{count(self.units, 'unit')}, {duration(self.whole.seconds)} of work",
             self._verdict(),
         ]
         yield from self._failures()
@@ -133,13 +140,16 @@ class Summary:
             return "nothing was asked yet"
         if self.whole.failures:
             return f"{count(self.whole.failures, 'failure')}: {self.whole.failures / self.whole.cases:.2%} of the cases"
-        return f"no failure: with 95 % confidence fewer than 1 in {int(1 / self.bound):,} cases like these fail"
+        return (
+            f"no failure: with 95 % confidence fewer than 1 in {int(1 / self.bound):,} inputs like these fail in any dtype "
+            f"({self.inputs:,} inputs, the dtypes not counted)"
+        )
 
     def _by_dtype(self) -> list[str]:
         """A line for each subject, a column for each dtype."""
         rows: dict[str, dict[str, Tally]] = {}
         for name, tally in self.subjects.items():
-            subject, _, dtype = name.rpartition(" in ")
+            subject, dtype = _without_dtype(name), name.rpartition(" in ")[2]
             rows.setdefault(subject, {})[dtype] = tally
         dtypes = [dtype for dtype in DTYPES if any(dtype in row for row in rows.values())]
         return columns([("", *dtypes), *((name, *map(_cell, map(row.get, dtypes))) for name, row in rows.items())])
@@ -173,6 +183,10 @@ class Summary:
             of_fields.setdefault(alone, []).append(f"{value if alone else name} {number / self.whole.cases:.1%}")
         for field_, values in of_fields.items():
             yield from _wrapped(values, f"{field_}: " if field_ else "")
+
+
+def _without_dtype(name: str) -> str:
+    return name.rpartition(" in ")[0]
 
 
 def _wrapped(items: Iterable[str], before: str = "") -> list[str]:

@@ -26,6 +26,10 @@ class Work(Protocol):
         """Do it in this process."""
         ...
 
+    def differs(self) -> str:
+        """What its result depends on and is different in this process from where it was handed out; "" if nothing is."""
+        ...
+
     def in_a_child(self) -> Result:
         """Do it in processes of its own, because a worker has died of it: their death is a result."""
         ...

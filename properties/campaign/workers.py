@@ -113,8 +113,8 @@ def end(executor: Executor, *, at_once: bool) -> None:
         process.terminate()
 
 
-def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float, str]:
-    """What a worker does: the work, alone in its process, with one thread. Return its result, seconds, and what it ran on."""
+def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float]:
+    """What a worker does: the work, alone in its process, with one thread. Return its result, and the seconds."""
     with _one_at_a_time:
         torch.set_num_threads(1)
         start = time.perf_counter()
@@ -122,7 +122,9 @@ def perform(work: Work, home: tuple[str, int]) -> tuple[Result, float, str]:
             stack.enter_context(keep_printed())
             stack.callback(faulthandler.cancel_dump_traceback_later)
             result = work(not_longer_than if home != here() else lambda seconds: None)
-        return result, time.perf_counter() - start, versions()
+        if differs := work.differs():
+            raise CampaignError(f"a worker on {platform.node()} has {differs}: results of both do not belong together")
+        return result, time.perf_counter() - start
 
 
 def here() -> tuple[str, int]:
@@ -155,6 +157,9 @@ def not_longer_than(seconds: float) -> None:
 
 def _begin() -> None:
     torch.set_num_threads(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # what a subject prints would go between the lines that say how far it is
+        os.dup2(nowhere, stream)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the work
     # Without this, a worker outlives that process, if it is killed.
     threading.Thread(target=_end_with_the_parent, daemon=True).start()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from properties.campaign.asked import _made, _subjects
+from properties.campaign.asked import _made, _subjects, source_of
 from properties.campaign.workers import Workers
 
 ROOT = Path(__file__).parents[2]
@@ -139,5 +139,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
         importlib.invalidate_caches()
         _subjects.cache_clear()
         _made.cache_clear()
+        source_of.cache_clear()
 
     return write

@@ -70,14 +70,17 @@ def change(file: str, statement: str) -> None:
     [
         (
             "UPDATE units SET result = replace(result, '\"failures\": 0', '\"failures\": 1') WHERE block = 1",
-            "both have Unit(subject='theirs.Mine in float64', law='every_parameter_counts', block=1), with different results",
+            "Unit(subject='theirs.Mine in float64', law='every_parameter_counts', block=1) is there more than once, with",
         ),
-        ("UPDATE about SET value = 'Python 3.9, torch 1.0' WHERE name = 'versions'", "here it is Python 3.9, torch 1.0"),
-        ("UPDATE about SET value = 'faults' WHERE name = 'kind'", "kind properties, and here it is faults"),
-        ("UPDATE about SET value = 'abc' WHERE name = 'laws'", "and here it is abc"),
-        ("UPDATE subjects SET what = replace(what, 'source', 'origin')", "theirs.Mine in float64 is not what it was"),
+        (
+            "UPDATE about SET value = 'Python 3.9, torch 1.0' WHERE name = 'versions'",
+            "more.db does not fit the others: it has versions Python 3.9, torch 1.0 instead of Python",
+        ),
+        ("UPDATE about SET value = 'faults' WHERE name = 'kind'", "more.db is a campaign of faults"),
+        ("UPDATE about SET value = 'abc' WHERE name = 'laws'", "it has laws abc instead of"),
+        ("UPDATE subjects SET what = replace(what, 'source', 'origin')", "theirs.Mine in float64 was begun with"),
         ("PRAGMA user_version = 7", "has format 7, and this is written for format 1"),
-        ("DROP TABLE units", "more.db cannot be merged: no such table"),
+        ("DROP TABLE units", "more.db cannot be read: no such table"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(statement: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,11 +89,9 @@ def test_what_does_not_belong_together_is_refused(statement: str, message: str, 
     before = rows(Path("first.db"))
     assert main(["campaign", "merge", "first.db", "second.db", "more.db"]) == 2
     assert message in capsys.readouterr().err
-    after = rows(Path("first.db"))
-    assert {block for *_, block, _, _ in after} == {0, 1, 2}, "what came before the one that is refused is kept"
-    assert [row for row in after if row[2] < 2] == before
-    assert main(["campaign", "merge", "first.db", "more.db"]) == 2
-    assert rows(Path("first.db")) == after
+    assert rows(Path("first.db")) == before
+    assert main(["campaign", "merge", "new.db", "first.db", "more.db"]) == 2
+    assert not list(Path().glob("new.db*"))
 
 
 def test_a_file_is_not_merged_with_itself_nor_with_none(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,5 +107,5 @@ def test_a_subject_that_was_changed_is_another(module: Module, capsys: pytest.Ca
     module(SOURCE + "\n# changed\n")
     command = ["run", "first.db", "theirs:Mine", "-d", "dtypes=float64", "--only", "dependence-", "--seeds", "0:80"]
     assert main(["campaign", *command, "--workers", "1"]) == 2
-    assert "theirs.Mine in float64 is not what it was at the beginning: source" in capsys.readouterr().err
+    assert "theirs.Mine in float64 was begun with source " in capsys.readouterr().err
     assert rows(Path("first.db")) == before

@@ -93,7 +93,7 @@ def test_a_campaign_goes_on_and_is_reported(tmp_path: Path) -> None:
     for fault in FAULTS:
         assert list(summary.rounds[fault].values()) == [number for number, _ in Race(fault, 0, 5, False)(quiet)["seeds"]]
     text = str(summary)
-    assert "3 faults on 10 seeds each" in text
+    assert "3 faults on 10 seeds;" in text
     assert all(fault in text for fault in FAULTS)
 
 
@@ -102,16 +102,16 @@ def test_the_command_runs_reports_and_merges(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["campaign", "run", "it.db", *FAULTS[:2], "--seeds", "0:10", "--within", "40", "--workers", "1"]) == 0
-    assert "2 faults on 10 seeds each" in capsys.readouterr().out
+    assert "2 faults on 10 seeds;" in capsys.readouterr().out
     assert main(["campaign", "report", "it.db", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["faults"][FAULTS[0]]["survived"] == 0
     assert main(["campaign", "merge", "both.db", "it.db"]) == 0
     assert rows(Path("both.db")) == rows(Path("it.db"))
     assert of_properties(["campaign", "report", "it.db"]) == 2
-    assert "it.db is a campaign of faults: ask `python -m faults`" in capsys.readouterr().err
+    assert "it.db is a campaign of faults: ask `python -m faults campaign report it.db`" in capsys.readouterr().err
     for arguments, message in (
-        (["it.db", "--cases", "1"], "was begun with within 40, and here it is 350"),
+        (["it.db", "--cases", "1"], "was begun with within 40 instead of 350"),
         (["new.db", "--seeds", "0:5"], "seeds are done 10 at a time, so that nothing is done twice: say 0:10 instead of 0:5"),
         (["new.db", "nobody", "--cases", "1"], "nobody"),
         (["new.db", next(iter(equivalents())), "--cases", "1"], "is an equivalent, which nothing kills"),
@@ -162,11 +162,22 @@ def test_the_curve_of_all_faults() -> None:
     assert curve.low[1] < curve.share[1] < curve.high[1]
 
 
-def test_seeds_that_agree_leave_no_doubt() -> None:
-    curve = of_all([[1] * 5, [3] * 5, [None] * 5], within=4)
+def test_seeds_that_agree_leave_the_doubt_of_few_seeds() -> None:
+    curve = of_all([[1] * 300, [3] * 300, [None] * 300], within=4)
     assert curve.share == pytest.approx((1, 2 / 3, 2 / 3, 1 / 3, 1 / 3))
-    assert curve.low == pytest.approx(curve.share, abs=1e-6)
-    assert curve.high == pytest.approx(curve.share, abs=1e-6)
+    assert [share - low for share, low in zip(curve.share, curve.low, strict=True)] == pytest.approx([at_most(0, 300)] * 5)
+    assert of_all([[1] * 10], within=4) == of_fault([1] * 10, within=4)
+
+
+def test_seeds_that_not_all_were_tried_on_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "it.db"
+    run(file, FAULTS[:1], seeds=(0, 2 * SEEDS), within=3, workers=here())
+    run(file, FAULTS[1:2] * 2, seeds=(0, SEEDS), within=3, workers=here())  # named twice, asked once
+    text = str(Summary.of(str(file)))
+    assert "2 faults on 10 to 20 seeds;" in text
+    assert "on the 10 seeds that all faults were tried on" in text
+    run(file, FAULTS[2:3], seeds=(5 * SEEDS, 6 * SEEDS), within=3, workers=here())
+    assert "no curve: there is no seed yet that all faults were tried on" in str(Summary.of(file))
 
 
 def geometric(random: Random, p: float, within: int) -> int | None:

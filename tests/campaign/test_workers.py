@@ -15,8 +15,9 @@ import torch
 from running import Command, Here, here, rows
 
 from properties import Case
-from properties.campaign import Asked, CampaignError, Workers, asked, engine, processes, run
+from properties.campaign import Asked, CampaignError, Summary, Workers, asked, engine, processes, run, trial
 from properties.campaign import workers as ours
+from properties.campaign.bounds import at_most
 from properties.campaign.trial import SEEDS
 from properties.conformance import find
 
@@ -73,6 +74,33 @@ class Threads:
         torch.set_num_threads(3)
         return {"cases": 1, "threads": number}
 
+    def differs(self):
+        return ""
+
+class Interrupts(Plain):
+    def at_three(self):
+        raise KeyboardInterrupt("not by anybody")
+
+class Prints(Plain):
+    def forward(self, x, mask=None):
+        if multiprocessing.parent_process() is not None:
+            print("out")
+            os.write(1, b"straight out")
+            os.write(2, b"straight to the other")
+        return super().forward(x, mask)
+
+class SaysMuch(Plain):
+    def at_three(self):
+        raise ValueError("one\\ntwo \\x1b[31m \\ud800")
+
+class DiesWhenLookedAt(Own):
+    def forward(self, x, mask=None):
+        os._exit(7)
+
+class InterruptsWhenLookedAt(Own):
+    def __init__(self, d_model, num_heads):
+        raise KeyboardInterrupt
+
 def impatient():
     import properties.campaign.workers
     import properties.isolated
@@ -114,7 +142,7 @@ def test_a_worker_has_one_thread_of_torch(module: Module) -> None:
 
     with processes(1).make() as pool:
         for _ in range(2):
-            result, _, _ = pool.submit(ours.perform, theirs.Threads(), ours.here()).result()
+            result, _ = pool.submit(ours.perform, theirs.Threads(), ours.here()).result()
             assert result["threads"] == 1
     before = torch.get_num_threads()
     try:
@@ -238,7 +266,62 @@ def test_what_a_worker_lacks_is_said(command: Command, module: Module, tmp_path:
 
 def test_workers_with_another_torch_are_refused(module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module(PLAIN)
-    monkeypatch.setattr(ours, "versions", lambda: "Python 3.11.0, torch 0.4")  # what `perform` says
-    with pytest.raises(CampaignError, match=r"a worker has Python 3\.11\.0, torch 0\.4, and here it is .*: their results do not"):
+    monkeypatch.setattr(trial, "about", lambda: {"versions": "Python 3.11.0, torch 0.4", "laws": "other"})  # what a worker has
+    with pytest.raises(
+        CampaignError, match=r"a worker on .* has laws other instead of .*; versions Python 3\.11\.0, torch 0\.4 instead"
+    ):
         run(tmp_path / "it.db", of("Plain"), cases=1, only=LAW, workers=here())
-    assert rows(tmp_path / "it.db") == []
+    assert not rows(tmp_path / "it.db")
+
+
+def test_workers_with_another_source_of_the_subject_are_refused(module: Module, tmp_path: Path) -> None:
+    module(PLAIN)
+    subjects = of("Plain")
+    module(PLAIN + "\n# another machine has this")
+    with pytest.raises(CampaignError, match="a worker on .* has source .* instead of"):
+        run(tmp_path / "it.db", subjects, cases=1, only=LAW, workers=processes(1))
+
+
+def test_an_interrupt_that_a_subject_raises_is_its_own(module: Module, tmp_path: Path) -> None:
+    module(PLAIN)
+    run(tmp_path / "it.db", of("Interrupts"), seeds=(0, 20), only=LAW, workers=processes(1))
+    assert results(tmp_path / "it.db")[0]["shown"][0][1] == "it raised KeyboardInterrupt: not by anybody"
+
+
+def test_what_a_message_has_in_it_is_shown_and_not_obeyed(module: Module, tmp_path: Path) -> None:
+    module(PLAIN)
+    run(tmp_path / "it.db", of("SaysMuch"), seeds=(0, 20), only=LAW, workers=processes(1))
+    assert "it raised ValueError: one\\ntwo \\x1b[31m \\ud800" in str(Summary.of(tmp_path / "it.db"))
+
+
+def test_what_a_subject_prints_stays_with_the_worker(command: Command, module: Module) -> None:
+    module(PLAIN)
+    arguments = ("run", "it.db", "theirs:Prints", "-d", "dtypes=float64", "--only", LAW, "--seeds", "0:20", "--workers", "1")
+    code, out, err = command.run(*arguments)
+    assert code == 0
+    assert "straight" not in out + err and "out\n" not in out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("DiesWhenLookedAt", "theirs:DiesWhenLookedAt ended the process in which it was asked what it supports"),
+        ("InterruptsWhenLookedAt", "theirs:InterruptsWhenLookedAt"),
+    ],
+)
+def test_a_subject_that_cannot_be_looked_at_is_said(name: str, message: str, command: Command, module: Module) -> None:
+    module(PLAIN)
+    code, out, err = command.run("run", "it.db", f"theirs:{name}", "--cases", "1", "--workers", "1")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_bound_counts_an_input_once_in_all_dtypes(module: Module, tmp_path: Path) -> None:
+    module(PLAIN)
+    run(tmp_path / "it.db", asked("theirs:Plain"), seeds=(0, 20), only=LAW, workers=here())
+    summary = Summary.of(tmp_path / "it.db")
+    assert (summary.whole.cases, summary.inputs) == (80, 20)
+    assert summary.bound == pytest.approx(at_most(0, 20))
+    assert "1 subject in up to 4 dtypes" in str(summary)
+    assert "fewer than 1 in 6 inputs like these fail in any dtype (20 inputs, the dtypes not counted)" in str(summary)
