@@ -66,7 +66,7 @@ def main() -> None:
 def workers(scratch: Scratch, rounds: int) -> None:
     """Cases a second of each kind of workers, and beside one process."""
     subjects = asked("faults.subject:SUBJECTS")
-    chosen = {name: one for name, one in subjects.items() if one.dtype in ("float64", "float32")}
+    chosen = {name: one for name, one in subjects.items() if one.dtype == "float64"}
     rates: dict[str, list[float]] = {}
     with kinds() as known:
         for _ in range(rounds):
