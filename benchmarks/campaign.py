@@ -41,6 +41,9 @@ class Nothing:
     def __call__(self, alive: Alive) -> Result:
         return {"cases": 1}
 
+    def differs(self) -> str:
+        return ""
+
     def in_a_child(self) -> Result:
         raise NotImplementedError
 
