@@ -27,7 +27,7 @@ from properties import PROPERTIES, Case, Property
 from properties.campaign import Progress, Workers, asked, dask, processes, run
 from properties.campaign.engine import Budget, carry_out
 from properties.campaign.store import Store
-from properties.campaign.unit import Alive, Job, Result, Unit
+from properties.campaign.unit import Alive, Job, Result, Rounds, Unit
 from properties.runner import judge
 from properties.time_limit import Patience
 
@@ -92,7 +92,7 @@ def overhead(scratch: Scratch, rounds: int) -> None:
             for _ in range(rounds):
                 told: list[tuple[float, int]] = []
                 with Store(scratch(), {"kind": "nothing"}) as store:
-                    carry_out(store, [jobs], by, Budget(), _note(told))
+                    carry_out(store, Rounds(lambda block: jobs, range(1)), by, Budget(), _note(told))
                 (start, before), (end, after) = next(at for at in told if at[1]), told[-1]
                 each.append((end - start) / (after - before))
             print(f"overhead: {name}: {1000 * statistics.median(each):.2f} ms a unit", flush=True)

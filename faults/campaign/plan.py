@@ -12,7 +12,7 @@ from faults.fault import name_of
 from properties.campaign import Progress, Workers, processes
 from properties.campaign.engine import Budget, carry_out
 from properties.campaign.store import Store
-from properties.campaign.unit import Job, Unit, blocks, rounds_of
+from properties.campaign.unit import Job, Rounds, Unit, blocks
 
 KIND = "faults"
 WITHIN = 350  # rounds: as many inputs as the published figures for other property tests go up to
@@ -59,7 +59,7 @@ def run(
         return [Job(Unit(name, "", block), Race(name, block, within, whole_rounds)) for name in chosen]
 
     with Store(Path(file), about(within, whole_rounds)) as store, store.alone():
-        return carry_out(store, rounds_of(one, which), workers or processes(1), budget, tell)
+        return carry_out(store, Rounds(one, which), workers or processes(1), budget, tell)
 
 
 def about(within: int, whole_rounds: bool) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,10 +76,8 @@ def carry_out(store: Store, rounds: Rounds, workers: Workers, budget: Budget, te
     What is done does not depend on the workers, nor on where an earlier run was stopped: a budget of cases ends after a whole
     round, and counts those of the rounds up to it alone. Only one of time ends within a round.
     """
-    run = _Run(store, workers, Progress(budget), tell)
     done = store.done()
-    if isinstance(rounds, Sequence):
-        run.progress.total = sum(job.unit not in done for jobs in rounds for job in jobs)
+    run = _Run(store, workers, Progress(budget, total=rounds.left(done)), tell)
     try:
         for jobs in rounds:
             if run.over():

@@ -11,7 +11,7 @@ from properties.campaign.asked import Asked
 from properties.campaign.engine import Budget, Progress, carry_out
 from properties.campaign.store import Store
 from properties.campaign.trial import SEEDS, Trial
-from properties.campaign.unit import Job, Unit, blocks, rounds_of
+from properties.campaign.unit import Job, Rounds, Unit, blocks
 from properties.campaign.workers import Workers, processes
 from properties.conformance import find
 from properties.time_limit import TIME_LIMIT, Patience
@@ -62,7 +62,7 @@ def run(
 
     with Store(Path(file), about()) as store, store.alone():
         store.take_subjects({name: asked.what for name, asked in subjects.items()})
-        return carry_out(store, rounds_of(one, which), workers or processes(1), budget, tell)
+        return carry_out(store, Rounds(one, which), workers or processes(1), budget, tell)
 
 
 def about() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -43,16 +43,23 @@ class Job:
     work: Work
 
 
-Rounds = Iterable[Sequence[Job]]  # every round asks every subject and law the same seeds
+@dataclass(frozen=True)
+class Rounds:
+    """All there is to do, made when it is its turn: each round asks every subject and law the same seeds."""
+
+    jobs: Callable[[int], list[Job]]  # of a block
+    blocks: range | None  # None: all there are, without end
+
+    def __iter__(self) -> Iterator[list[Job]]:
+        return map(self.jobs, itertools.count() if self.blocks is None else self.blocks)
+
+    def left(self, done: Container[Unit]) -> int | None:
+        """How many units are not done; None if there is no end of them."""
+        return None if self.blocks is None else sum(job.unit not in done for jobs in self for job in jobs)
 
 
 class CampaignError(Exception):
     """The campaign cannot go on: a file that does not fit, a worker that lacks something. Not a verdict about a subject."""
-
-
-def rounds_of(jobs: Callable[[int], list[Job]], which: range | None) -> Rounds:
-    """The rounds of these blocks, or of all there are; `jobs` are those of one block."""
-    return map(jobs, itertools.count()) if which is None else [jobs(block) for block in which]
 
 
 def blocks(first: int, last: int, size: int) -> range:
