@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from faults.campaign.plan import WITHIN, run
+from faults.campaign.plan import KIND, WITHIN, run
 from faults.campaign.plots import plot
 from faults.campaign.race import SEEDS
 from faults.campaign.summary import Summary
@@ -40,7 +40,7 @@ def add_to(commands: Any) -> None:
     )
     add_running(running, SEEDS, "the round of seeds")
     running.set_defaults(run=_run)
-    add_reading(parts, Summary.of, plot)
+    add_reading(parts, KIND, Summary.of, plot)
 
 
 def _run(options: argparse.Namespace) -> int:

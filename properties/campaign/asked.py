@@ -35,7 +35,7 @@ class Asked:
     declared: Declared = ()
     as_black_box: bool = False
     laws: tuple[str, ...] = field(default=(), compare=False, repr=False)  # those that apply
-    source: str = field(default="", compare=False)  # the digest of the file that it stands in
+    source: str = field(default="", compare=False)  # of what it stands in, see `source_of`
 
     def subject(self) -> Subject:
         """The subject; made once in a process."""
@@ -125,9 +125,12 @@ def digest(*files: Path) -> str:
 
 @functools.cache
 def source_of(path: str) -> str:
-    """The digest of the file in which `module:name` stands, which is imported; "" if it stands in none."""
-    file = getattr(sys.modules[path.partition(":")[0]], "__file__", None)
-    return digest(Path(file)) if file else ""
+    """The digest of the file in which `module:name` stands, and of those beside it in its package; it is imported already."""
+    module = sys.modules[path.partition(":")[0]]
+    if not module.__file__:
+        return ""
+    file = Path(module.__file__)
+    return digest(*(file.parent.glob("*.py") if module.__package__ else [file]))
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from properties.campaign.asked import Asked, asked_apart
 from properties.campaign.engine import Progress
-from properties.campaign.plan import run
+from properties.campaign.plan import KIND, run
 from properties.campaign.plots import plot
 from properties.campaign.store import Store
 from properties.campaign.summary import Summary
@@ -61,7 +61,7 @@ def add_to(commands: Any) -> None:
     running.add_argument("--time-limit", type=float, default=TIME_LIMIT, metavar="SECONDS", help="for one case")
     add_running(running, SEEDS, "the round of seeds")
     running.set_defaults(run=_run)
-    add_reading(parts, Summary.of, plot)
+    add_reading(parts, KIND, Summary.of, plot)
 
 
 def add_running(parser: argparse.ArgumentParser, block: int, round_: str) -> None:
@@ -79,7 +79,7 @@ def add_running(parser: argparse.ArgumentParser, block: int, round_: str) -> Non
     who.add_argument("--dask", metavar="ADDRESS", help="the workers of a dask cluster: its scheduler, like tcp://10.0.0.1:8786")
 
 
-def add_reading(parts: Any, read: Callable[[Path], Read], plot: Callable[[Read, Path], list[Path]]) -> None:
+def add_reading(parts: Any, kind: str, read: Callable[[Path], Read], plot: Callable[[Read, Path], list[Path]]) -> None:
     """Add the parts that read files: report, merge."""
 
     def report(options: argparse.Namespace) -> int:
@@ -93,7 +93,7 @@ def add_reading(parts: Any, read: Callable[[Path], Read], plot: Callable[[Read, 
         return 0
 
     def merge(options: argparse.Namespace) -> int:
-        with Store(options.others[0]) as first:
+        with Store.read(options.others[0], kind) as first:
             about = first.about
         begun = options.file.exists()
         try:
@@ -124,7 +124,12 @@ def workers_of(options: argparse.Namespace) -> Iterator[Workers]:
         with dask(options.dask) as workers:
             yield workers
     else:
-        yield processes(options.workers or os.cpu_count() or 1)
+        yield processes(options.workers or cores())
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

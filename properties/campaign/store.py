@@ -69,6 +69,8 @@ class Store:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version != _FORMAT:
             raise CampaignError(f"{self.path} has format {version}, and this is written for format {_FORMAT}")
+        if about is not None and (its := self.about.get("kind")) != about["kind"]:
+            raise CampaignError(f"{self.path} is a campaign of {its}, not of {about['kind']}: name another file")
         if about is not None and (differs := differences(self.about, about)):
             raise CampaignError(
                 f"{self.path} was begun with {differs}; results of both do not belong together: name another file"
@@ -121,15 +123,16 @@ class Store:
 
     def take_subjects(self, subjects: Mapping[str, Any]) -> None:
         """Write down what is asked; CampaignError if something else goes by the name of one."""
-        known = self.subjects()
-        for name, what in subjects.items():
-            if name in known and known[name] != what:
-                raise CampaignError(
-                    f"{self.path}: {name} was begun with {differences(known[name], what)}; results of "
-                    f"both do not belong together: name another file"
-                )
+        if clash := self._clash(subjects):
+            raise CampaignError(f"{self.path}: {clash}; results of both do not belong together: name another file")
         rows = [(name, json.dumps(what)) for name, what in subjects.items()]
         self._db.executemany("INSERT OR IGNORE INTO subjects VALUES (?, ?)", rows)
+
+    def _clash(self, subjects: Mapping[str, Any]) -> str:
+        """Which of these subjects is another one here, and how; "" if none is."""
+        known = self.subjects()
+        other = (name for name, what in subjects.items() if known.get(name, what) != what)
+        return next((f"{name} was begun with {differences(known[name], subjects[name])}" for name in other), "")
 
     def subjects(self) -> dict[str, Any]:
         """What is asked, by name."""
@@ -162,17 +165,16 @@ class Store:
             subjects = [self._fetch(number, other) for number, other in enumerate(others)]
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                for of_one in subjects:
+                for other, of_one in zip(others, subjects, strict=True):
+                    if clash := self._clash(of_one):
+                        raise CampaignError(f"{other} does not fit the others: {clash}")
                     self.take_subjects(of_one)
                 both = f"SELECT {columns} FROM units UNION ALL SELECT {columns} FROM theirs"
                 twice = self._db.execute(
                     f"SELECT subject, law, block FROM ({both}) GROUP BY subject, law, block HAVING count(DISTINCT result) > 1"
                 ).fetchone()
                 if twice:
-                    raise CampaignError(
-                        f"{Unit(*twice)} is there more than once, with different results: what was asked is not the same "
-                        f"everywhere, or is left to chance"
-                    )
+                    raise CampaignError(self._twice(Unit(*twice), others))
                 insert = f"INSERT OR IGNORE INTO units SELECT {columns} FROM theirs WHERE number = ?"
                 taken = [self._db.execute(insert, (number,)).rowcount for number, _ in enumerate(others)]
             except BaseException:
@@ -183,6 +185,18 @@ class Store:
             return taken
         except sqlite3.Error as error:
             raise CampaignError(f"{self.path}: nothing can be merged: {error}") from error
+
+    def _twice(self, unit: Unit, others: Sequence[Path]) -> str:
+        """Words for a unit of which there are different results."""
+        where = "WHERE subject = ? AND law = ? AND block = ?"
+        having = [others[number] for (number,) in self._db.execute(f"SELECT number FROM theirs {where}", unit)]
+        if self._db.execute(f"SELECT 1 FROM units {where}", unit).fetchone():
+            having.insert(0, self.path)
+        asked = " and ".join(filter(None, unit[:2]))
+        return (
+            f"{', '.join(map(str, having))}: not all have the same result of {asked}, block {unit.block}: what was asked is not "
+            f"the same everywhere, or is left to chance"
+        )
 
     def _fetch(self, number: int, other: Path) -> dict[str, Any]:
         """Copy the units of another file to where they can be looked at; return its subjects."""

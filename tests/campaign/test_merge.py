@@ -11,6 +11,7 @@ from running import here, rows
 
 from properties.__main__ import main
 from properties.campaign import asked, run
+from properties.campaign.asked import source_of
 
 Module = Callable[[str], None]
 SOURCE = "from own import Own\n\nclass Mine(Own):\n    pass\n\nclass Other(Own):\n    pass\n"
@@ -70,7 +71,7 @@ def change(file: str, statement: str) -> None:
     [
         (
             "UPDATE units SET result = replace(result, '\"failures\": 0', '\"failures\": 1') WHERE block = 1",
-            "Unit(subject='theirs.Mine in float64', law='every_parameter_counts', block=1) is there more than once, with",
+            "first.db, more.db: not all have the same result of theirs.Mine in float64 and every_parameter_counts, block 1",
         ),
         (
             "UPDATE about SET value = 'Python 3.9, torch 1.0' WHERE name = 'versions'",
@@ -78,7 +79,10 @@ def change(file: str, statement: str) -> None:
         ),
         ("UPDATE about SET value = 'faults' WHERE name = 'kind'", "more.db is a campaign of faults"),
         ("UPDATE about SET value = 'abc' WHERE name = 'laws'", "it has laws abc instead of"),
-        ("UPDATE subjects SET what = replace(what, 'source', 'origin')", "theirs.Mine in float64 was begun with"),
+        (
+            "UPDATE subjects SET what = replace(what, 'source', 'origin')",
+            "more.db does not fit the others: theirs.Mine in float64 was begun with",
+        ),
         ("PRAGMA user_version = 7", "has format 7, and this is written for format 1"),
         ("DROP TABLE units", "more.db cannot be read: no such table"),
     ],
@@ -100,6 +104,17 @@ def test_a_file_is_not_merged_with_itself_nor_with_none(capsys: pytest.CaptureFi
     assert main(["campaign", "merge", "new.db", "nowhere.db"]) == 2
     assert "nowhere.db is not there" in capsys.readouterr().err
     assert not Path("new.db").exists()
+
+
+def test_a_file_beside_it_in_its_package_is_part_of_a_subject(module: Module) -> None:
+    package = Path("packaged")
+    package.mkdir()
+    (package / "__init__.py").write_text("from own import Own\n")
+    (package / "beside.py").write_text("")
+    before = asked("packaged:Own", dtypes=("float64",))
+    (package / "beside.py").write_text("SCALE = 2\n")
+    source_of.cache_clear()
+    assert source_of("packaged:Own") != next(iter(before.values())).source
 
 
 def test_a_subject_that_was_changed_is_another(module: Module, capsys: pytest.CaptureFixture[str]) -> None:
