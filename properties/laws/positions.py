@@ -56,7 +56,8 @@ def every_position_counts(subject: Subject, case: Case) -> None:
         rows = counts[..., s].clone()
         rows[:, s] = False  # the query moves with it
         moved = replace(inputs, positions=places)
-        assert_changed(subject, layer, placed, [moved], rows, f"another position of token {s}")
+        in_formula = case.placing != "none"  # otherwise it is a placing that has no name here
+        assert_changed(subject, layer, placed, [moved], rows, f"another position of token {s}", in_formula=in_formula)
 
 
 def far_out_positions_are_told_apart(subject: Subject, case: Case) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -89,6 +90,11 @@ def here(units: int | None = None) -> Workers:
     return Workers(lambda: Here(units), 1)
 
 
+def _may_be_interrupted() -> None:
+    """Take interrupts, even if the tests run in the background, where they are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Command:
     """`python -m properties campaign ...` in a directory, in a group of processes of its own."""
 
@@ -103,6 +109,7 @@ class Command:
             env={**os.environ, "PYTHONPATH": path},
             text=True,
             start_new_session=True,
+            preexec_fn=_may_be_interrupted,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )
         self.started.append(process)
@@ -131,7 +138,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Write `theirs.py`, with this source, where it will be found; any other by this name is forgotten."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(ROOT), str(ROOT / "tests"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(ROOT), str(ROOT / "tests"), *sys.path])
 
     def write(source: str) -> None:
         (tmp_path / "theirs.py").write_text(source)
