@@ -105,7 +105,7 @@ def impatient():
     import properties.campaign.workers
     import properties.isolated
     properties.campaign.workers._begin()
-    properties.campaign.workers._GRACE = properties.isolated._GRACE = 0.5
+    properties.campaign.workers._GRACE = properties.isolated._GRACE = 1.0
 """
 
 
@@ -211,8 +211,8 @@ def test_units_that_were_only_near_have_their_ordinary_results(
 @pytest.mark.parametrize(
     ("name", "evidence"),
     [
-        ("NeverReturns", "it has not ended after 1 seconds, and could only be stopped with its process"),
-        ("Sleeps", "it has not ended after 1 seconds"),
+        ("NeverReturns", "it has not ended after 3 seconds, and could only be stopped with its process"),
+        ("Sleeps", "it has not ended after 3 seconds"),
         ("Exits", "it raised SystemExit: enough"),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_case_that_never_ends_or_ends_everything_is_a_failure(
     block = next(n for n in range(1000) if sum(case.T == 3 for case in cases(subject, range(n * SEEDS, (n + 1) * SEEDS))) == 1)
     seeds = range(block * SEEDS, (block + 1) * SEEDS)
     file, plain = tmp_path / "it.db", tmp_path / "plain.db"
-    run(file, of(name), seeds=(seeds.start, seeds.stop), only=LAW, time_limit=1, workers=make(1))
+    run(file, of(name), seeds=(seeds.start, seeds.stop), only=LAW, time_limit=3, workers=make(1))
     run(plain, of("Plain"), seeds=(seeds.start, seeds.stop), only=LAW, workers=here())
     (case,) = [repr(case) for case in cases(subject, seeds) if case.T == 3]
     assert results(file)[block]["shown"] == [[case, evidence]]
