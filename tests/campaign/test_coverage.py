@@ -10,8 +10,10 @@ import pytest
 from attn.multihead import MultiHeadAttention
 from faults.subject import subject
 from properties import Case
+from properties.campaign import asked
 from properties.campaign.coverage import COINCIDENCES, ROWS, drawn, expected
-from properties.campaign.trial import SEEDS
+from properties.campaign.trial import SEEDS, Trial
+from properties.conformance import find
 from properties.laws import PROPERTIES
 
 
@@ -80,3 +82,12 @@ def test_everything_that_is_expected_comes_up() -> None:
 @pytest.mark.parametrize("name", ["T = S", "mask='none'", "dropout=0.0"])
 def test_names_are_those_of_files_in_use(name: str) -> None:
     assert name in expected()
+
+
+def test_a_slow_law_is_asked_on_the_first_seed_of_a_block_alone() -> None:
+    one = asked("faults.subject:SUBJECTS")["attn.MultiHeadAttention in float64"]
+    for law in ("a_compiled_layer_is_the_layer", "rows_sum_to_one"):
+        found: list[Case] = []
+        Trial(one, law, 3, 1.0)._result(find(law), one.subject(), found.append)
+        assert len(found) == (1 if find(law).slow else SEEDS)
+        assert found[0] == find(law).sample(Random(f"{3 * SEEDS} {law}"), one.subject())

@@ -222,3 +222,16 @@ def test_a_rate_is_one_at_most() -> None:
     for seen, cases in ((0, 0), (-1, 5), (6, 5)):
         with pytest.raises(ValueError, match="seen must lie between 0 and cases"):
             at_most(seen, cases)
+
+
+def test_a_whole_round_has_all_that_kill_in_it() -> None:
+    fault = find("wrong-split-order")
+    for seed, (number, killers) in enumerate(Race("wrong-split-order", 0, 5, True)(quiet)["seeds"]):
+        subject, fails = subject_of(fault), set()
+        for law in in_order(fault):
+            random = Random(f"{seed} {law.name}")
+            case = [law.sample(random, subject) for _ in range(number)][-1]
+            if failure(law, subject, case) is not None:
+                fails.add(law.name)
+        assert set(killers) == fails
+        assert len(fails) > 1
